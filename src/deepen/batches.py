@@ -1,0 +1,112 @@
+"""Task + difficulty mix + seed -> a stream of batches, fixed or endless, grouped by length.
+
+The batch of update u is a pure function of (config, u), which is what lets a killed run resume to the
+same bits. Examples are taken in windows of a few batches and sorted by length inside a window, so
+that little padding is computed; the batches of a window then come in random order.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepen.config import RunConfig
+from deepen.shapes import Batch, Encoded, IntArray
+from deepen.tasks import get_task
+
+BATCHES_PER_WINDOW = 8
+
+Labelled = tuple[Encoded, bool]
+
+
+def collate(encoded: Sequence[Encoded], labels: Sequence[bool]) -> Batch:
+    """Pad questions to the longest of them."""
+    lengths = np.array([len(one.tokens) for one in encoded])
+    num, longest = len(encoded), int(lengths.max())
+    valid = np.arange(longest) < lengths[:, None]  # (B, L)
+    tokens = np.zeros((num, longest), dtype=np.int64)
+    tokens[valid] = np.concatenate([one.tokens for one in encoded])
+    return Batch(
+        tokens=torch.from_numpy(tokens),
+        valid=torch.from_numpy(valid),
+        edges=_adjacency(encoded, longest),
+        query=None if encoded[0].query is None else torch.tensor([one.query for one in encoded]),
+        labels=torch.tensor(labels, dtype=torch.float32),
+        num_padding=int(num * longest - lengths.sum()),
+    )
+
+
+def _adjacency(encoded: Sequence[Encoded], longest: int) -> Tensor | None:
+    """Row v of a graph's matrix marks the nodes with an edge into v."""
+    edges = [one.edges for one in encoded if one.edges is not None]
+    if not edges:
+        return None
+    graph = np.repeat(np.arange(len(edges)), [len(rows) for rows in edges])
+    start, end = np.concatenate(edges).T
+    matrix = np.zeros((len(edges), longest, longest), dtype=np.bool_)
+    matrix[graph, end, start] = True
+    return torch.from_numpy(matrix)
+
+
+class Stream:
+    """The training batches of one run, by update number."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self._task = get_task(config.task)
+        self._worker = ThreadPoolExecutor(max_workers=1)  # prepares the next window meanwhile
+        self._windows: dict[int, Future[list[list[Labelled]]]] = {}
+        size = config.data.train_set
+        if size is not None and size < config.data.batch:
+            raise ValueError(f"a training set of {size} is smaller than one batch of {config.data.batch}")
+        self._fixed = None if size is None else [self._make(index) for index in range(size)]
+
+    def __getitem__(self, update: int) -> Batch:
+        """The batch of one update, counted from 0."""
+        window, place = divmod(update, BATCHES_PER_WINDOW)
+        for number in (window, window + 1):
+            if number not in self._windows:
+                self._windows[number] = self._worker.submit(self._window, number)
+        self._windows = {number: self._windows[number] for number in (window, window + 1)}
+        encoded, labels = zip(*self._windows[window].result()[place], strict=True)
+        return collate(encoded, labels)
+
+    def _make(self, index: int) -> Labelled:
+        """Training example `index`: difficulties take turns, each with as many positives as negatives."""
+        low, high = self.config.data.difficulties
+        difficulty = low + index // 2 % (high - low + 1)
+        example = self._task.example(
+            self.config.data.distribution, "train", self.config.seed, difficulty, index
+        )
+        return self._task.encode(example.question), example.label
+
+    def _window(self, number: int) -> list[list[Labelled]]:
+        size = self.config.data.batch
+        first = number * BATCHES_PER_WINDOW * size
+        indices = range(first, first + BATCHES_PER_WINDOW * size)
+        if self._fixed is None:
+            chosen = [self._make(index) for index in indices]
+        else:
+            chosen = [self._fixed[self._shuffled(index)] for index in indices]
+        chosen.sort(key=lambda one: len(one[0].tokens))
+        order = np.random.default_rng([abs(self.config.seed), number]).permutation(BATCHES_PER_WINDOW)
+        return [chosen[place * size : (place + 1) * size] for place in order]
+
+    def _shuffled(self, position: int) -> int:
+        """Which example of the fixed set stands at a position of the endless row of shuffled epochs."""
+        assert self._fixed is not None
+        # As published, an epoch leaves out what does not fill a batch.
+        usable = len(self._fixed) // self.config.data.batch * self.config.data.batch
+        epoch, place = divmod(position, usable)
+        return int(self._epoch_order(epoch)[place])
+
+    def _epoch_order(self, epoch: int) -> IntArray:
+        if getattr(self, "_order_of", None) != epoch:
+            assert self._fixed is not None
+            self._order_of = epoch
+            self._order = np.random.default_rng([abs(self.config.seed), epoch, 1]).permutation(
+                len(self._fixed)
+            )
+        return self._order

@@ -1,0 +1,208 @@
+"""Strict config records: one schema for presets, files and command-line flags.
+
+A run is described completely by one `RunConfig`. Records are frozen, unknown keys are errors that
+name the nearest known key, and `None` always means "absent". Presets are in `presets.py`.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+TaskName = Literal["graph", "logic", "family"]
+PresetName = Literal["paper", "frontier"]
+Range = tuple[int, int]
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class ConfigError(ValueError):
+    """A config that cannot be used; the message says which key and why."""
+
+
+class Record(BaseModel):
+    """A frozen record that refuses unknown keys and non-finite numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_nearest_key(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            for key in data:
+                if key not in cls.model_fields:
+                    near = get_close_matches(str(key), cls.model_fields, n=1)
+                    hint = f"; did you mean '{near[0]}'?" if near else ""
+                    known = ", ".join(cls.model_fields)
+                    raise ValueError(f"unknown key '{key}' in {cls.__name__}{hint} (known: {known})")
+        return data
+
+
+class PerceptionConfig(Record):
+    """How a question becomes the first hidden state."""
+
+    kind: Literal["topological", "hierarchical", "unstructured"]
+    """Adjacency mask over nodes; rotary positions over an expression; the same over shuffled facts."""
+    vocabulary: Positive
+    """Rows of the token table. Topological with 1 row: nodes have no identity, only roles."""
+    role_scale: float = 0.02
+    """Standard deviation at which the source and target vectors start (topological only)."""
+    rotary_base: float = 10_000.0
+    """Base of the rotary angles (ignored by topological)."""
+
+
+class CoreConfig(Record):
+    """The shared step; every ingredient can be switched off."""
+
+    width: Positive
+    """D, the width of the hidden state."""
+    heads: Positive
+    """H, attention heads."""
+    feedforward: Positive
+    """Hidden width of the feed-forward sub-layer."""
+    activation: Literal["relu", "gelu"] = "gelu"
+    """Non-linearity of the feed-forward sub-layer."""
+    depth_rows: Positive | None = None
+    """Rows of the depth-embedding table (later steps use its last row), or None for no table."""
+    layer_scale: float | None = None
+    """Initial LayerScale of both sub-layers, or None for none."""
+    gate_bias: float | None = None
+    """Initial bias of the GRU-like gate, or None for no gate."""
+    recall: bool = False
+    """Add a linear map of the perceived input to the state at every step."""
+    state_norm: bool = False
+    """LayerNorm on the state after the update."""
+    state_noise: Annotated[float, Field(ge=0)] = 0.0
+    """Standard deviation of Gaussian noise on the state after each training step."""
+    dropout: Share = 0.0
+    """Dropout on the perceived input, on both sub-layers and in the readout."""
+    attention_dropout: Share = 0.0
+    """Dropout on attention weights; above 0 it rules out fused attention on a CPU."""
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> Self:
+        if self.width % self.heads or (self.width // self.heads) % 2:
+            raise ValueError(
+                f"width {self.width} must split into {self.heads} heads of an even number of channels"
+            )
+        return self
+
+
+class ModelConfig(Record):
+    """Perception, core and readout; the readout follows from the perception."""
+
+    perception: PerceptionConfig
+    """Question to first hidden state."""
+    core: CoreConfig
+    """The shared step."""
+
+
+class DataConfig(Record):
+    """What the model is trained on."""
+
+    distribution: str = "paper"
+    """Which of the task's generators makes the examples."""
+    difficulties: Range
+    """Smallest and largest difficulty in training, drawn evenly."""
+    train_set: Positive | None
+    """Size of a fixed training set, or None for endless fresh examples."""
+    batch: Positive = 64
+    """Examples in one update."""
+
+
+class TrainConfig(Record):
+    """The objective and the optimiser."""
+
+    updates: Positive
+    """Number of optimiser updates."""
+    steps: Range
+    """T is drawn from this range, ends included, once per batch."""
+    alpha: Share = 0.0
+    """Share of per-step supervision in the loss: 0 is silent thinking, 1 is a loss at every step."""
+    detached_start: Share = 0.0
+    """Share of batches that start from a detached, already unrolled state."""
+    lr: Annotated[float, Field(gt=0)] = 3e-4
+    """Largest learning rate."""
+    schedule: Literal["cosine", "one-cycle"] = "cosine"
+    """Cosine to zero from the start, or one cycle: up over the first 30 %, then cosine to zero."""
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-2
+    """AdamW weight decay."""
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    """Largest gradient norm."""
+    checkpoint_every: Positive = 200
+    """Updates between two checkpoints."""
+
+
+class GridConfig(Record):
+    """Where accuracy is measured after training."""
+
+    distribution: str = "paper"
+    """Which of the task's generators makes the test examples."""
+    difficulties: tuple[Positive, ...]
+    """Rows of the grid."""
+    steps: tuple[Positive, ...]
+    """Columns of the grid."""
+    num_examples: Positive = 500
+    """Test examples for each difficulty."""
+
+
+class RunConfig(Record):
+    """One run, completely: the same config gives the same weights."""
+
+    task: TaskName
+    """The task to learn."""
+    preset: PresetName
+    """The preset this config started from."""
+    seed: int = 0
+    """Decides the training examples, the initial weights and every random draw."""
+    model: ModelConfig
+    """The model."""
+    data: DataConfig
+    """The training examples."""
+    train: TrainConfig
+    """The training."""
+    grid: GridConfig
+    """The measurement."""
+
+    @model_validator(mode="after")
+    def _ranges_are_ordered(self) -> Self:
+        for name, (low, high) in (
+            ("data.difficulties", self.data.difficulties),
+            ("train.steps", self.train.steps),
+        ):
+            if not 1 <= low <= high:
+                raise ValueError(f"{name} must be (low, high) with 1 <= low <= high, got ({low}, {high})")
+        return self
+
+    @property
+    def run_id(self) -> str:
+        """Eight hexadecimal digits that change with anything that changes the trained weights."""
+        described = self.model_dump(mode="json", exclude={"grid": True, "train": {"checkpoint_every"}})
+        canonical = json.dumps(described, sort_keys=True).encode()
+        return hashlib.sha256(canonical).hexdigest()[:8]
+
+    @property
+    def run_name(self) -> str:
+        """The folder name of this run, e.g. graph-frontier-seed0-1a2b3c4d."""
+        return f"{self.task}-{self.preset}-seed{self.seed}-{self.run_id}"
+
+
+def explain(error: ValidationError) -> str:
+    """One line for all that is wrong with a config."""
+    problems = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"])
+        what = item["msg"].removeprefix("Value error, ")
+        problems.append(f"{where}: {what}" if where else what)
+    return "; ".join(problems)
+
+
+def parse_config(data: Any) -> RunConfig:
+    """A complete config from plain data (a parsed JSON file)."""
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"bad config: {explain(error)}") from None

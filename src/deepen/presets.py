@@ -1,0 +1,128 @@
+"""Complete configs by name: `paper` is the published protocol, `frontier` the best this project knows."""
+
+from deepen.config import (
+    ConfigError,
+    CoreConfig,
+    DataConfig,
+    GridConfig,
+    ModelConfig,
+    PerceptionConfig,
+    RunConfig,
+    TrainConfig,
+)
+
+
+def paper_graph(seed: int = 0) -> RunConfig:
+    """Experiment I: 1-5 hops in training, up to 12 in the test."""
+    return RunConfig(
+        task="graph",
+        preset="paper",
+        seed=seed,
+        model=ModelConfig(
+            perception=PerceptionConfig(kind="topological", vocabulary=27),
+            core=CoreConfig(
+                width=128,
+                heads=4,
+                feedforward=256,
+                activation="relu",
+                depth_rows=20,
+                gate_bias=-2.0,
+                dropout=0.1,
+                attention_dropout=0.1,  # the published graph model uses the framework's stock layer
+            ),
+        ),
+        data=DataConfig(difficulties=(1, 5), train_set=12_000, batch=64),
+        train=TrainConfig(updates=7_480, steps=(5, 8)),
+        grid=GridConfig(difficulties=(1, 2, 3, 4, 6, 8, 10, 12), steps=(1, 2, 3, 5, 8, 12, 15, 20)),
+    )
+
+
+def paper_logic(seed: int = 0) -> RunConfig:
+    """Experiment II: depth 1-8 in training, up to 14 in the test."""
+    return RunConfig(
+        task="logic",
+        preset="paper",
+        seed=seed,
+        model=_paper_sequence_model("hierarchical", vocabulary=9, depth_rows=28),
+        data=DataConfig(difficulties=(1, 8), train_set=64_000, batch=128),
+        train=TrainConfig(updates=15_000, steps=(4, 16)),
+        grid=GridConfig(
+            difficulties=(2, 4, 6, 8, 10, 12, 14), steps=(1, 2, 4, 6, 8, 10, 12, 16, 20, 24)
+        ),
+    )
+
+
+def paper_family(seed: int = 0) -> RunConfig:
+    """Experiment III: depth 2-5 in training, up to 9 in the test."""
+    return RunConfig(
+        task="family",
+        preset="paper",
+        seed=seed,
+        model=_paper_sequence_model("unstructured", vocabulary=54, depth_rows=20),
+        data=DataConfig(difficulties=(2, 5), train_set=60_000, batch=128),
+        train=TrainConfig(updates=18_720, steps=(1, 12)),
+        grid=GridConfig(
+            difficulties=(2, 3, 4, 5, 6, 7, 8, 9),
+            steps=(1, 2, 4, 6, 8, 10, 12, 16, 20),
+            num_examples=2_000,
+        ),
+    )
+
+
+def _paper_sequence_model(kind: str, vocabulary: int, depth_rows: int) -> ModelConfig:
+    return ModelConfig(
+        perception=PerceptionConfig.model_validate({"kind": kind, "vocabulary": vocabulary}),
+        core=CoreConfig(
+            width=256,
+            heads=8,
+            feedforward=1024,
+            depth_rows=depth_rows,
+            layer_scale=1e-4,
+            gate_bias=-2.0,
+            dropout=0.1,
+        ),
+    )
+
+
+def frontier_graph(seed: int = 0) -> RunConfig:
+    """No wall: recall, state norm and state noise; nodes without identity; no depth embedding."""
+    return RunConfig(
+        task="graph",
+        preset="frontier",
+        seed=seed,
+        model=ModelConfig(
+            perception=PerceptionConfig(kind="topological", vocabulary=1, role_scale=1.0),
+            core=CoreConfig(
+                width=64,
+                heads=2,
+                feedforward=128,
+                gate_bias=-2.0,
+                recall=True,
+                state_norm=True,
+                state_noise=0.3,
+            ),
+        ),
+        data=DataConfig(distribution="cut", difficulties=(1, 5), train_set=None, batch=64),
+        train=TrainConfig(updates=2_000, steps=(5, 8), lr=1e-3, schedule="one-cycle"),
+        grid=GridConfig(
+            distribution="cut",
+            difficulties=(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40),
+            steps=(1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 23, 24, 39, 40, 48, 72, 120),
+        ),
+    )
+
+
+PRESETS = {
+    ("graph", "paper"): paper_graph,
+    ("logic", "paper"): paper_logic,
+    ("family", "paper"): paper_family,
+    ("graph", "frontier"): frontier_graph,
+}
+
+
+def get_preset(task: str, name: str, seed: int = 0) -> RunConfig:
+    """A preset's complete config."""
+    if (task, name) not in PRESETS:
+        known = ", ".join(f"{preset} for {of}" for of, preset in PRESETS)
+        raise ConfigError(f"no preset '{name}' for task '{task}' (known: {known})")
+    return PRESETS[task, name](seed)

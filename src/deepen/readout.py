@@ -1,0 +1,27 @@
+"""State -> one logit: an MLP on the states of the positions the scene points at.
+
+Pair of nodes (source and target, concatenated) for graphs, <cls> for text: the same module over two
+positions or one (paper, "Task-Specific Readout Mechanisms").
+"""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from deepen.shapes import Scene, State
+
+
+class Readout(nn.Module):
+    """LN - Linear - GELU - Dropout - Linear."""
+
+    def __init__(self, width: int, num_positions: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(num_positions * width)
+        self.hidden = nn.Linear(num_positions * width, width)
+        self.dropout = nn.Dropout(dropout)
+        self.logit = nn.Linear(width, 1)
+
+    def forward(self, state: State, scene: Scene) -> Tensor:
+        width = state.hidden.shape[-1]
+        index = scene.read_at[:, :, None].expand(-1, -1, width)
+        seen = state.hidden.gather(1, index).flatten(1)  # (B, positions * D)
+        return self.logit(self.dropout(F.gelu(self.hidden(self.norm(seen))))).squeeze(-1)

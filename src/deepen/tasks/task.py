@@ -1,0 +1,73 @@
+"""What a task is: samplers that make examples, a verifier that judges them, an encoder for models.
+
+Example i is a pure function of (task, distribution, split, seed, difficulty, i): splits draw from
+separate streams, so training and test examples never share one. The sampler and the verifier of a
+task share no code; the tests let them argue over thousands of examples.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from deepen.shapes import Encoded
+
+Split = Literal["train", "valid", "test"]
+
+
+class QuestionError(ValueError):
+    """A malformed question; the message says what is wrong, where, and what was expected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A question, its true answer, and how hard it is."""
+
+    question: Any
+    label: bool
+    difficulty: int
+
+
+Sampler = Callable[[Random, int, bool, Split], tuple[Any, bool]]
+"""(random source, difficulty, wanted label, split) -> (question, its label)."""
+
+
+class Task(ABC):
+    """One reasoning problem: its knobs, samplers, verifier and encoder, in one file each."""
+
+    name: ClassVar[str]
+    difficulty_name: ClassVar[str]
+    """What difficulty counts: hops, depth."""
+    vocabulary: ClassVar[int]
+    """Number of token ids that a model trained on the published examples knows."""
+    too_many: ClassVar[str]
+    """What a question has too many of when its token ids run past a model's vocabulary."""
+
+    @property
+    @abstractmethod
+    def samplers(self) -> Mapping[str, Sampler]:
+        """The task's distributions by name."""
+
+    @abstractmethod
+    def verify(self, question: Any) -> bool:
+        """The true answer, found without any of the sampler's code."""
+
+    @abstractmethod
+    def encode(self, question: Any) -> Encoded:
+        """A question as numbers; raises QuestionError if it is malformed."""
+
+    @abstractmethod
+    def parse(self, text: str) -> Any:
+        """A question as typed on the command line."""
+
+    def example(self, distribution: str, split: Split, seed: int, difficulty: int, index: int) -> Example:
+        """Example `index` of one stream; even indices ask for a positive, odd ones for a negative."""
+        if distribution not in self.samplers:
+            known = ", ".join(self.samplers)
+            raise ValueError(f"task '{self.name}' has no distribution '{distribution}' (known: {known})")
+        if difficulty < 1:
+            raise ValueError(f"difficulty must be at least 1, got {difficulty}")
+        rng = Random(f"{self.name}/{distribution}/{split}/{seed}/{difficulty}/{index}")
+        question, label = self.samplers[distribution](rng, difficulty, index % 2 == 0, split)
+        return Example(question=question, label=label, difficulty=difficulty)
