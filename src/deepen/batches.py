@@ -5,18 +5,19 @@ same bits. Examples are taken in windows of a few batches and sorted by length i
 that little padding is computed; the batches of a window then come in random order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deepen.config import RunConfig
+from deepen.config import PerceptionConfig, RunConfig
 from deepen.shapes import Batch, Encoded, IntArray
-from deepen.tasks import get_task
+from deepen.tasks import QuestionError, Task, get_task
 
 BATCHES_PER_WINDOW = 8
+MAX_POSITIONS = 16_384  # of one batch outside training; bounds its memory
 
 Labelled = tuple[Encoded, bool]
 
@@ -48,6 +49,26 @@ def _adjacency(encoded: Sequence[Encoded], longest: int) -> Tensor | None:
     matrix = np.zeros((len(edges), longest, longest), dtype=np.bool_)
     matrix[graph, end, start] = True
     return torch.from_numpy(matrix)
+
+
+def check_vocabulary(task: Task, encoded: Encoded, perception: PerceptionConfig) -> None:
+    """A model with a token table can only be asked about tokens it has rows for."""
+    spare = perception.vocabulary - int(encoded.tokens.max()) - 1
+    if spare < 0 and (perception.kind != "topological" or perception.vocabulary > 1):
+        raise QuestionError(
+            f"{-spare} {task.too_many} too many for this model, whose token table has"
+            f" {perception.vocabulary} rows"
+        )
+
+
+def in_batches(encoded: Sequence[Encoded], labels: Sequence[bool]) -> Iterator[tuple[list[int], Batch]]:
+    """All questions once, in batches of like length; each batch comes with its questions' places."""
+    order = sorted(range(len(encoded)), key=lambda place: len(encoded[place].tokens))
+    while order:
+        longest = len(encoded[order[-1]].tokens)
+        size = max(1, MAX_POSITIONS // longest)
+        order, places = order[:-size], order[-size:]
+        yield places, collate([encoded[place] for place in places], [labels[place] for place in places])
 
 
 class Stream:

@@ -1,10 +1,12 @@
 """Attention, feed-forward and rotary positions: the plain parts of a Transformer, nothing recurrent."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class Attention(nn.Module):
@@ -25,7 +27,8 @@ class Attention(nn.Module):
             query, key = rotate(query, *rotary), rotate(key, *rotary)
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        return self.out(mixed.transpose(1, 2).reshape(B, L, D))
+        joined: Tensor = self.out(mixed.transpose(1, 2).reshape(B, L, D))
+        return joined
 
 
 class FeedForward(nn.Module):
@@ -39,7 +42,9 @@ class FeedForward(nn.Module):
         self.leave = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.leave(self.dropout(self.activation(self.enter(x))))
+        hidden = self.dropout(self.activation(self.enter(x)))
+        out: Tensor = self.leave(hidden)
+        return out
 
 
 def rotary_table(length: int, channels: int, base: float, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -132,8 +132,6 @@ class TrainConfig(Record):
     """AdamW weight decay."""
     clip: Annotated[float, Field(gt=0)] = 1.0
     """Largest gradient norm."""
-    checkpoint_every: Positive = 200
-    """Updates between two checkpoints."""
 
 
 class GridConfig(Record):
@@ -147,6 +145,8 @@ class GridConfig(Record):
     """Columns of the grid."""
     num_examples: Positive = 500
     """Test examples for each difficulty."""
+    seed: int = 0
+    """Decides the test examples, which share nothing with any training examples."""
 
 
 class RunConfig(Record):
@@ -180,7 +180,7 @@ class RunConfig(Record):
     @property
     def run_id(self) -> str:
         """Eight hexadecimal digits that change with anything that changes the trained weights."""
-        described = self.model_dump(mode="json", exclude={"grid": True, "train": {"checkpoint_every"}})
+        described = self.model_dump(mode="json", exclude={"grid"})
         canonical = json.dumps(described, sort_keys=True).encode()
         return hashlib.sha256(canonical).hexdigest()[:8]
 

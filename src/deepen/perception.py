@@ -5,6 +5,8 @@ topological sees a graph's edges, hierarchical and unstructured see tokens in or
 the same module; what differs is the data, whose shuffled facts make distance meaningless.
 """
 
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +18,7 @@ from deepen.shapes import Batch, Scene
 class Topological(nn.Module):
     """A node attends to its in-neighbours and itself, nothing else."""
 
-    num_read = 2  # the readout looks at source and target
+    num_read: Final = 2  # the readout looks at source and target
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -27,7 +29,8 @@ class Topological(nn.Module):
         self.dropout = nn.Dropout(config.core.dropout)
 
     def forward(self, batch: Batch) -> Scene:
-        assert batch.edges is not None and batch.query is not None
+        assert batch.edges is not None
+        assert batch.query is not None
         ids = batch.tokens if self.has_identity else torch.zeros_like(batch.tokens)
         places = torch.arange(ids.shape[1], device=ids.device)
         has_role = batch.query[:, :, None] == places  # (B, 2, L)
@@ -44,7 +47,7 @@ class Topological(nn.Module):
 class Sequential(nn.Module):
     """Tokens with rotary positions; padding is never attended to."""
 
-    num_read = 1  # the readout looks at <cls>
+    num_read: Final = 1  # the readout looks at <cls>
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -66,7 +69,11 @@ class Sequential(nn.Module):
         )
 
 
-PERCEPTIONS = {"topological": Topological, "hierarchical": Sequential, "unstructured": Sequential}
+PERCEPTIONS: dict[str, type[Topological | Sequential]] = {
+    "topological": Topological,
+    "hierarchical": Sequential,
+    "unstructured": Sequential,
+}
 
 
 def adjacency_mask(edges: Tensor, dtype: torch.dtype) -> Tensor:

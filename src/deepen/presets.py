@@ -46,9 +46,7 @@ def paper_logic(seed: int = 0) -> RunConfig:
         model=_paper_sequence_model("hierarchical", vocabulary=9, depth_rows=28),
         data=DataConfig(difficulties=(1, 8), train_set=64_000, batch=128),
         train=TrainConfig(updates=15_000, steps=(4, 16)),
-        grid=GridConfig(
-            difficulties=(2, 4, 6, 8, 10, 12, 14), steps=(1, 2, 4, 6, 8, 10, 12, 16, 20, 24)
-        ),
+        grid=GridConfig(difficulties=(2, 4, 6, 8, 10, 12, 14), steps=(1, 2, 4, 6, 8, 10, 12, 16, 20, 24)),
     )
 
 

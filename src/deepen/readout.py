@@ -24,4 +24,5 @@ class Readout(nn.Module):
         width = state.hidden.shape[-1]
         index = scene.read_at[:, :, None].expand(-1, -1, width)
         seen = state.hidden.gather(1, index).flatten(1)  # (B, positions * D)
-        return self.logit(self.dropout(F.gelu(self.hidden(self.norm(seen))))).squeeze(-1)
+        logit: Tensor = self.logit(self.dropout(F.gelu(self.hidden(self.norm(seen)))))
+        return logit.squeeze(-1)

@@ -5,7 +5,7 @@ Each record is what one station hands to the next: `Encoded` (task to batches), 
 perception), `Scene` (perception to core), `State` (step to step), `Output` (unroll to everyone else).
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -13,18 +13,6 @@ import numpy.typing as npt
 from torch import Tensor, device
 
 IntArray = npt.NDArray[np.int64]
-
-
-class _Movable:
-    """A frozen dataclass whose tensors move between devices together."""
-
-    def to(self, target: device) -> Self:
-        moved = {
-            field.name: value.to(target)
-            for field in fields(self)  # type: ignore[arg-type]
-            if isinstance(value := getattr(self, field.name), Tensor)
-        }
-        return replace(self, **moved)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +25,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(_Movable):
+class Batch:
     """Questions padded to one length. Tasks and models meet here and nowhere else."""
 
     tokens: Tensor  # (B, L) integers
@@ -46,6 +34,17 @@ class Batch(_Movable):
     query: Tensor | None  # (B, 2) positions of source and target; None for text
     labels: Tensor  # (B,) 0.0 or 1.0
     num_padding: int  # how many of the B x L positions are padding
+
+    def to(self, target: device) -> Self:
+        """The same batch on another device."""
+        return replace(
+            self,
+            tokens=self.tokens.to(target),
+            valid=self.valid.to(target),
+            edges=None if self.edges is None else self.edges.to(target),
+            query=None if self.query is None else self.query.to(target),
+            labels=self.labels.to(target),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

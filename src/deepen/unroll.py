@@ -56,7 +56,8 @@ class Convergence:
     def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
         moved = (after.hidden - before.hidden).norm(dim=-1)
         settled = moved <= self.tolerance * after.hidden.norm(dim=-1)
-        return (settled | ~scene.valid).all(dim=-1)
+        everywhere: Tensor = (settled | ~scene.valid).all(dim=-1)
+        return everywhere
 
 
 def unroll(
@@ -88,7 +89,7 @@ def unroll(
             num_steps[stops] = t
             running = running & ~stops
         last = t == halt.max_steps or not running.any()
-        if (last if keep is None else t in keep):
+        if last if keep is None else t in keep:
             kept.append((t, read(state, scene)))
         if last:
             break

@@ -19,10 +19,10 @@ from deepen.shapes import Encoded
 from deepen.tasks.task import QuestionError, Sampler, Split, Task
 
 MAX_OFFSET = 12
-NAMES = (
-    "Alice Bob Carol David Eve Frank Grace Henry Irene Jack "
-    "Karen Leo Mary Nathan Olivia Paul Quinn Rachel Sam Tina"
-).split()  # fmt: skip
+NAMES = [
+    *("Alice", "Bob", "Carol", "David", "Eve", "Frank", "Grace", "Henry", "Irene", "Jack"),
+    *("Karen", "Leo", "Mary", "Nathan", "Olivia", "Paul", "Quinn", "Rachel", "Sam", "Tina"),
+]
 
 
 def _relation_word(offset: int) -> str:
@@ -91,12 +91,17 @@ class Family(Task):
         ids = [IDS["<cls>"]]
         for subject, relation, other in sentences:
             ids += _sentence_ids(name_ids[subject], relation, name_ids[other], ".")
-        ids += [IDS["<sep>"], IDS["query"], *_sentence_ids(name_ids[asked[0]], asked[1], name_ids[asked[2]], "?")]
+        ids += [
+            IDS["<sep>"],
+            IDS["query"],
+            *_sentence_ids(name_ids[asked[0]], asked[1], name_ids[asked[2]], "?"),
+        ]
         return Encoded(tokens=np.array(ids, dtype=np.int64))
 
     def parse(self, text: str) -> Any:
         """Sentences separated by full stops; the last one, with a question mark, is the query."""
-        *facts, query = [part for part in (piece.strip() for piece in re.split(r"[.?\n]", text)) if part] or [""]
+        sentences = [sentence.strip() for sentence in re.split(r"[.?\n]", text)]
+        *facts, query = [sentence for sentence in sentences if sentence] or [""]
         return {"facts": facts, "query": query}
 
 

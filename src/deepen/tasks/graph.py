@@ -10,6 +10,7 @@ range of sizes. The mask lets a thought cross one edge a step, so h steps are th
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from math import inf
 from random import Random
 from typing import Any
@@ -57,7 +58,9 @@ class Graph(Task):
                 raise QuestionError(f"the question has no '{key}' (expected: {', '.join(expected)})")
         for key in question:
             if key not in (*expected, "nodes"):
-                raise QuestionError(f"unknown key '{key}' (expected: {', '.join(expected)}, optionally nodes)")
+                raise QuestionError(
+                    f"unknown key '{key}' (expected: {', '.join(expected)}, optionally nodes)"
+                )
         index = _index_nodes(question)
         edges = [(index[start], index[end]) for start, end in question["edges"]]
         query = tuple(_find(index, role, question[role]) for role in ("source", "target"))
@@ -167,7 +170,7 @@ def _candidates(rng: Random, num_nodes: int) -> list[Edge]:
 def _positive(rng: Random, hops: int, num_nodes: int) -> tuple[list[Edge], int, int]:
     """A random simple path and random edges, those that would shorten it left out."""
     path = rng.sample(range(num_nodes), hops + 1)
-    route = list(zip(path, path[1:], strict=False))
+    route = list(pairwise(path))
     edges = _grow(rng, route, path[0], path[-1], num_nodes, shortest=hops)
     return edges, path[0], path[-1]
 
@@ -175,7 +178,7 @@ def _positive(rng: Random, hops: int, num_nodes: int) -> tuple[list[Edge], int, 
 def _cut_negative(rng: Random, hops: int, num_nodes: int) -> tuple[list[Edge], int, int]:
     """A positive whose routes all share one edge, without that edge."""
     path = rng.sample(range(num_nodes), hops + 1)
-    route = list(zip(path, path[1:], strict=False))
+    route = list(pairwise(path))
     del route[rng.randrange(hops)]
     edges = _grow(rng, route, path[0], path[-1], num_nodes, shortest=inf)
     return edges, path[0], path[-1]

@@ -102,9 +102,7 @@ def _check_grammar(text: str) -> None:
             opened.pop()
         operand_next = symbol in "!&|("
     if opened:
-        raise QuestionError(
-            f"unbalanced parentheses: the '(' at character {opened[-1]} is never closed"
-        )
+        raise QuestionError(f"unbalanced parentheses: the '(' at character {opened[-1]} is never closed")
     if operand_next:
         what = "ends where T, F, ! or ( was expected" if text.strip() else "is empty"
         raise QuestionError(f"the expression {what}")

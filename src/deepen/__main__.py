@@ -1,0 +1,298 @@
+"""The command line: one verb per station.
+
+Flags are made from the config records with tyro. Bad input ends with exit code 2 and one line on
+standard error; whatever a program may read goes to standard output.
+"""
+
+import contextlib
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import tyro
+from pydantic import ValidationError
+
+from deepen.config import (
+    ConfigError,
+    DataConfig,
+    GridConfig,
+    ModelConfig,
+    PresetName,
+    RunConfig,
+    TaskName,
+    TrainConfig,
+    explain,
+    parse_config,
+)
+from deepen.grid import measure
+from deepen.presets import get_preset
+from deepen.progress import Bar
+from deepen.reasoner import load, shipped
+from deepen.report import draw_frontier, sparkline, table
+from deepen.runs import Run, load_model, write_atomically
+from deepen.tasks import examples, get_task
+from deepen.train import TrainingError, train
+
+RUNS = Path("runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand:
+    """Train a model from a preset, changed by any of the flags below; leaves a run folder."""
+
+    task: tyro.conf.Positional[TaskName]
+    """What to learn."""
+    preset: PresetName
+    """Where the config starts: the published protocol, or the best this project knows."""
+    seed: int
+    """Decides the training examples, the initial weights and every random draw."""
+    config: Path | None = None
+    """A JSON file with a complete config (a run's config.json will do) instead of a preset."""
+    out: Path | None = None
+    """The run folder; by default runs/TASK-PRESET-seedN-ID."""
+    resume: bool = False
+    """Continue a run that was killed; ends in the same bits as one that was not."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, ..."""
+    model: ModelConfig
+    data: DataConfig
+    train: TrainConfig
+    grid: GridConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridCommand:
+    """Measure accuracy over (difficulty x steps), write grid.json, draw frontier.png."""
+
+    run: tyro.conf.Positional[Path]
+    """A run folder."""
+    distribution: str | None = None
+    """Which generator makes the test examples; by default as the run's config says."""
+    difficulties: tuple[int, ...] | None = None
+    """Rows to measure; by default as the run's config says."""
+    steps: tuple[int, ...] | None = None
+    """Columns to measure; by default as the run's config says."""
+    num_examples: int | None = None
+    """Examples for each difficulty; by default as the run's config says."""
+    out: Path | None = None
+    """The folder for grid.json and frontier.png; by default the run folder."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, ..."""
+    json: bool = False
+    """Print the grid as JSON instead of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SolveCommand:
+    """Answer one question; without a question, one made up on the spot."""
+
+    task: tyro.conf.Positional[TaskName]
+    """What the question is about."""
+    question: tyro.conf.Positional[str | None] = None
+    """graph: '{"edges": [["a", "b"]], "source": "a", "target": "b"}'; logic: '!(T&F)'; family: 'Ann is the
+    parent of Bo. Ann is the parent of Bo?'; - reads it from standard input."""
+    steps: int | None = None
+    """How long to think; by default until the state settles."""
+    model: str | None = None
+    """A run folder or model.safetensors; by default the checkpoint that comes with the package."""
+    device: str = "cpu"
+    """cpu, cuda, cuda:1, ..."""
+    json: bool = False
+    """Print the answer as JSON."""
+
+
+def train_verb(arguments: Sequence[str]) -> None:
+    default = _train_default(arguments)
+    with _errors_in_one_line("train"):
+        command = tyro.cli(TrainCommand, prog="deepen train", args=arguments, default=default)
+    config = RunConfig(
+        task=command.task,
+        preset=command.preset,
+        seed=command.seed,
+        model=command.model,
+        data=command.data,
+        train=command.train,
+        grid=command.grid,
+    )
+    path = command.out or RUNS / config.run_name
+    with Bar("training", config.train.updates) as bar:
+        mean_loss = mean_accuracy = None
+
+        def watch(update: int, loss: float, accuracy: float) -> None:
+            nonlocal mean_loss, mean_accuracy
+            # Running means: single batches jump too much to read.
+            mean_loss = loss if mean_loss is None else 0.95 * mean_loss + 0.05 * loss
+            mean_accuracy = accuracy if mean_accuracy is None else 0.95 * mean_accuracy + 0.05 * accuracy
+            bar.show(update, f"loss {mean_loss:.3f}  accuracy {mean_accuracy:.3f}")
+
+        try:
+            run = train(config, path, device=_device(command.device), resume=command.resume, watch=watch)
+        except KeyboardInterrupt:
+            _fail(f"interrupted; the same command with --resume continues {path}", code=130)
+    seconds = run.metrics()[-1]["seconds"]
+    _say(f"trained {config.train.updates} updates in {seconds:.0f} s; next: deepen grid {path}")
+    print(path)
+
+
+def grid_verb(arguments: Sequence[str]) -> None:
+    with _errors_in_one_line("grid"):
+        command = tyro.cli(GridCommand, prog="deepen grid", args=arguments)
+    model, config = load_model(command.run, torch.device(_device(command.device)))
+    changes = {
+        name: value
+        for name in ("distribution", "difficulties", "steps", "num_examples")
+        if (value := getattr(command, name)) is not None
+    }
+    wanted = GridConfig.model_validate({**config.grid.model_dump(), **changes})
+    folder = Run(command.out or command.run)
+    with Bar("measuring", len(wanted.difficulties) * wanted.num_examples) as bar:
+        grid = measure(model, config, wanted, watch=bar.show)
+    write_atomically(folder.grid_file, grid.model_dump_json(indent=1).encode() + b"\n")
+    draw_frontier(grid, folder.figure_file)
+    print(grid.model_dump_json() if command.json else table(grid))
+    _say(f"the figures are in {folder.grid_file}, the picture is {folder.figure_file.resolve()}")
+
+
+def solve_verb(arguments: Sequence[str]) -> None:
+    with _errors_in_one_line("solve"):
+        command = tyro.cli(SolveCommand, prog="deepen solve", args=arguments)
+    if command.model is None and command.task not in shipped():
+        _fail(
+            f"no checkpoint for '{command.task}' comes with the package: train one with"
+            f" 'deepen train {command.task}' and name it with --model"
+        )
+    reasoner = load(command.model or command.task, _device(command.device))
+    if reasoner.task.name != command.task:
+        _fail(f"{command.model} is a model for '{reasoner.task.name}', not for '{command.task}'")
+    question = _question(command)
+    answer = reasoner.answer(question, steps=command.steps)
+    if command.json:
+        print(json.dumps({"question": question, **asdict(answer)}))
+        return
+    print(f"{'yes' if answer.label else 'no'}  (probability {answer.probability:.4f}, {answer.steps} steps)")
+    print(f"after each step: {sparkline(answer.trace)}")
+
+
+def _question(command: SolveCommand) -> Any:
+    """The question asked, or an example that has just been made up (and is printed)."""
+    if command.question is None:
+        example = examples(command.task, difficulty=5)[0]
+        _say(f"an example of difficulty {example.difficulty}: {json.dumps(example.question)}")
+        _say(f"the true answer: {'yes' if example.label else 'no'}")
+        return example.question
+    text = sys.stdin.read() if command.question == "-" else command.question
+    return get_task(command.task).parse(text)
+
+
+VERBS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
+    "train": (train_verb, "train a model from a preset: deepen train graph --preset frontier"),
+    "grid": (grid_verb, "measure and draw where it solves what: deepen grid RUN"),
+    "solve": (solve_verb, "ask a model a question: deepen solve graph '{...}' --steps 12"),
+}
+
+
+def main() -> None:
+    """Run one verb."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: deepen VERB ...      (deepen VERB --help tells the rest)\n")
+        for verb, (_, about) in VERBS.items():
+            print(f"  {verb:6} {about}")
+        return
+    verb = arguments[0]
+    if verb not in VERBS:
+        _fail(f"unknown verb '{verb}' (known: {', '.join(VERBS)})")
+    try:
+        VERBS[verb][0](arguments[1:])
+    except TrainingError as error:
+        _fail(str(error), code=1)
+    except ValidationError as error:
+        _fail(explain(error))
+    except (ValueError, OSError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted", code=130)
+
+
+def _train_default(arguments: Sequence[str]) -> TrainCommand:
+    """What the flags change: the preset or the file that the command names."""
+
+    @dataclass(frozen=True)
+    class Start:
+        task: tyro.conf.Positional[TaskName]
+        preset: PresetName = "paper"
+        seed: int = 0
+        config: Path | None = None
+
+    plain = [argument for argument in arguments if argument not in ("-h", "--help")]
+    start = Start("graph")
+    if plain:
+        with _errors_in_one_line("train"):
+            start, _ = tyro.cli(Start, prog="deepen train", args=plain, return_unknown_args=True)
+    elif list(arguments) == plain:
+        _fail("train what? expected a task: deepen train graph|logic|family")
+    base = _read_config(start.config) if start.config else get_preset(start.task, start.preset, start.seed)
+    if base.task != start.task:
+        _fail(f"{start.config} is a config for '{base.task}', not for '{start.task}'")
+    return TrainCommand(
+        task=base.task,
+        preset=base.preset,
+        seed=base.seed,
+        model=base.model,
+        data=base.data,
+        train=base.train,
+        grid=base.grid,
+    )
+
+
+def _read_config(path: Path) -> RunConfig:
+    try:
+        content = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from None
+    # A run's own config.json holds the config beside where it was run.
+    return parse_config(content["config"] if isinstance(content, dict) and "run_id" in content else content)
+
+
+@contextlib.contextmanager
+def _errors_in_one_line(verb: str) -> Iterator[None]:
+    """What tyro prints in a box becomes one line."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            yield
+    except SystemExit as error:
+        if error.code in (0, None):
+            raise
+        words = re.sub(r"[│╭╮╰╯─]+", " ", printed.getvalue())
+        for noise in (r"\[type=.*?\]", r"For further information visit\s+\S+", r"For full helptext.*"):
+            words = re.sub(noise, "", words, flags=re.DOTALL)
+        _fail(f"{' '.join(words.split())} (see deepen {verb} --help)")
+
+
+def _device(name: str) -> str:
+    """A device that this machine has."""
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device '{name}' cannot be used: {str(error).splitlines()[0]}") from None
+    return name
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _fail(text: str, code: int = 2) -> NoReturn:
+    _say(f"deepen: {text}")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

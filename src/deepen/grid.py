@@ -1,0 +1,154 @@
+"""Run x (difficulty x steps) -> grid: where does a model solve what, given how many steps?
+
+One unroll per difficulty reads the answer after every step, so a row of the grid costs as much as its
+last cell. Two numbers sum a grid up: `reach`, how deep it goes, and `slack`, how many steps it wastes.
+"""
+
+from collections.abc import Callable
+from math import sqrt
+
+import torch
+
+from deepen.batches import check_vocabulary, in_batches
+from deepen.config import GridConfig, Range, Record, RunConfig
+from deepen.model import DepthRecurrent
+from deepen.tasks import get_task
+from deepen.unroll import Fixed
+
+SOLVED = 0.99
+
+
+class Cell(Record):
+    """Accuracy on one difficulty after one number of steps."""
+
+    difficulty: int
+    steps: int
+    accuracy: float
+    low: float
+    """Lower end of the 95 % interval of the accuracy."""
+    high: float
+    """Upper end of it."""
+    true_positive_rate: float | None
+    """Share of the positives answered yes; None without positives."""
+    true_negative_rate: float | None
+    """Share of the negatives answered no; None without negatives."""
+    num: int
+    """Number of examples."""
+
+
+class Grid(Record):
+    """All cells of one measurement, and what it takes to read them."""
+
+    task: str
+    difficulty_name: str
+    run_id: str
+    config: GridConfig
+    train_difficulties: Range
+    train_steps: Range
+    cells: tuple[Cell, ...]
+    """The configured steps, and T = 2 x difficulty, for each difficulty."""
+    solved_at: dict[int, int | None]
+    """Difficulty -> the smallest T that solves it, of all T up to the largest measured; None if none does."""
+
+    def cell(self, difficulty: int, steps: int) -> Cell:
+        """One cell."""
+        for cell in self.cells:
+            if (cell.difficulty, cell.steps) == (difficulty, steps):
+                return cell
+        raise ValueError(f"difficulty {difficulty} at {steps} steps was not measured")
+
+    @property
+    def reach(self) -> int | None:
+        """The largest difficulty solved at >= .99 given T = 2 x difficulty; None if none is."""
+        solved = [h for h in self.config.difficulties if self.cell(h, 2 * h).accuracy >= SOLVED]
+        return max(solved, default=None)
+
+    @property
+    def slack(self) -> dict[int, int | None]:
+        """Difficulty -> the smallest T - difficulty at which it is solved at >= .99; None if never."""
+        return {h: None if steps is None else steps - h for h, steps in self.solved_at.items()}
+
+
+def measure(
+    model: DepthRecurrent,
+    run: RunConfig,
+    config: GridConfig,
+    watch: Callable[[int], None] = lambda num_answered: None,
+) -> Grid:
+    """Measure a grid; `watch` is told how many questions have been answered."""
+    cells: list[Cell] = []
+    solved_at: dict[int, int | None] = {}
+    for difficulty in config.difficulties:
+        before = len(solved_at) * config.num_examples
+        row = _measure_row(model, run, config, difficulty, before, watch)
+        solved_at[difficulty] = next((cell.steps for cell in row if cell.accuracy >= SOLVED), None)
+        cells += [cell for cell in row if cell.steps in config.steps or cell.steps == 2 * difficulty]
+    return Grid(
+        task=run.task,
+        difficulty_name=get_task(run.task).difficulty_name,
+        run_id=run.run_id,
+        config=config,
+        train_difficulties=run.data.difficulties,
+        train_steps=run.train.steps,
+        cells=tuple(cells),
+        solved_at=solved_at,
+    )
+
+
+@torch.inference_mode()
+def _measure_row(
+    model: DepthRecurrent,
+    run: RunConfig,
+    config: GridConfig,
+    difficulty: int,
+    num_before: int,
+    watch: Callable[[int], None],
+) -> list[Cell]:
+    """One difficulty, every number of steps."""
+    task = get_task(run.task)
+    examples = [
+        task.example(config.distribution, "test", config.seed, difficulty, index)
+        for index in range(config.num_examples)
+    ]
+    encoded = [task.encode(example.question) for example in examples]
+    for one in encoded:
+        check_vocabulary(task, one, run.model.perception)
+    most = max(*config.steps, 2 * difficulty)
+    right = torch.zeros(2, most, dtype=torch.long)  # [label, step]
+    num = torch.zeros(2, dtype=torch.long)
+    device = next(model.parameters()).device
+    for _, batch in in_batches(encoded, [example.label for example in examples]):
+        output = model(batch.to(device), Fixed(most), keep=range(1, most + 1))
+        for label in (0, 1):
+            chosen = output.logits.cpu()[batch.labels == label]
+            right[label] += ((chosen > 0) == bool(label)).sum(dim=0)
+            num[label] += len(chosen)
+        watch(num_before + int(num.sum()))
+    total = int(num.sum())
+    cells = []
+    for steps in range(1, most + 1):
+        negatives, positives = right[:, steps - 1].tolist()
+        accuracy = (negatives + positives) / total
+        low, high = wilson(accuracy, total)
+        cells.append(
+            Cell(
+                difficulty=difficulty,
+                steps=steps,
+                accuracy=accuracy,
+                low=low,
+                high=high,
+                true_positive_rate=positives / num[1].item() if num[1] else None,
+                true_negative_rate=negatives / num[0].item() if num[0] else None,
+                num=total,
+            )
+        )
+    return cells
+
+
+def wilson(share: float, num: int) -> tuple[float, float]:
+    """The 95 % score interval of a share of `num` trials; honest at 0 and 1, where +- is not."""
+    z = 1.959964
+    centre = share + z * z / (2 * num)
+    spread = z * sqrt(share * (1 - share) / num + z * z / (4 * num * num))
+    scale = 1 + z * z / num
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)

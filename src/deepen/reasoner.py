@@ -1,0 +1,118 @@
+"""Load a trained model and ask it questions.
+
+A `Reasoner` takes questions as plain data, thinks for a given number of steps or until its state has
+settled, and returns for each the probability after every step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepen.batches import check_vocabulary, in_batches
+from deepen.config import RunConfig
+from deepen.model import DepthRecurrent
+from deepen.runs import RunError, load_model
+from deepen.shapes import Encoded
+from deepen.tasks import QuestionError, get_task
+from deepen.unroll import Convergence, Fixed, HaltingRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a model thinks of one question."""
+
+    probability: float
+    """Of "yes", after the last step."""
+    label: bool
+    """Yes or no."""
+    steps: int
+    """Thinking steps taken."""
+    trace: list[float]
+    """The probability after each step."""
+
+
+class Reasoner:
+    """A trained model that answers questions of its task."""
+
+    def __init__(self, model: DepthRecurrent, config: RunConfig) -> None:
+        self.model = model.eval()
+        self.config = config
+        self.task = get_task(config.task)
+
+    def answer(self, question: Any, steps: int | None = None) -> Answer:
+        """Answer one question in `steps` steps; None: until the state settles."""
+        return self.answer_many([question], steps)[0]
+
+    def answer_many(
+        self, questions: Sequence[Any], steps: int | Sequence[int | None] | None = None
+    ) -> list[Answer]:
+        """Answer questions of any mix of sizes, in order; `steps` is for all of them, or one for each."""
+        budgets = _budgets(steps, len(questions))
+        encoded = [self._encode(place, question) for place, question in enumerate(questions)]
+        answers: dict[int, Answer] = {}
+        for halts_itself in (False, True):
+            chosen = [place for place, budget in enumerate(budgets) if (budget is None) == halts_itself]
+            # A question that halts by itself is still cut off, at a depth that depends on its own size.
+            limits = [budgets[place] or self.most_steps(encoded[place]) for place in chosen]
+            found = self._think([encoded[place] for place in chosen], limits, halts_itself)
+            answers |= zip(chosen, found, strict=True)
+        return [answers[place] for place in range(len(questions))]
+
+    def most_steps(self, encoded: Encoded) -> int:
+        """Where a question that never settles is cut off: twice its size and a little."""
+        return 2 * len(encoded.tokens) + 16
+
+    def _encode(self, place: int, question: Any) -> Encoded:
+        try:
+            encoded = self.task.encode(question)
+            check_vocabulary(self.task, encoded, self.config.model.perception)
+        except QuestionError as error:
+            raise QuestionError(f"question {place}: {error}" if place else str(error)) from None
+        return encoded
+
+    @torch.inference_mode()
+    def _think(self, encoded: list[Encoded], limits: list[int], halts_itself: bool) -> list[Answer]:
+        device = next(self.model.parameters()).device
+        answers: dict[int, Answer] = {}
+        for places, batch in in_batches(encoded, [False] * len(encoded)):
+            most = max(limits[place] for place in places)
+            halt: HaltingRule = Convergence(most) if halts_itself else Fixed(most)
+            output = self.model(batch.to(device), halt, keep=range(1, most + 1))
+            probabilities = output.logits.sigmoid().tolist()
+            for place, halted, trace in zip(places, output.num_steps.tolist(), probabilities, strict=True):
+                taken = min(halted, limits[place])
+                last = trace[taken - 1]
+                answers[place] = Answer(probability=last, label=last > 0.5, steps=taken, trace=trace[:taken])
+        return [answers[place] for place in range(len(encoded))]
+
+
+def _budgets(steps: int | Sequence[int | None] | None, num: int) -> list[int | None]:
+    """One budget for each question, checked."""
+    budgets = [steps] * num if steps is None or isinstance(steps, int) else list(steps)
+    if len(budgets) != num:
+        raise ValueError(f"steps has {len(budgets)} entries for {num} questions")
+    for budget in budgets:
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
+            raise ValueError(f"steps must be a whole number of at least 1, or None, got {budget!r}")
+    return budgets
+
+
+def shipped() -> dict[str, Path]:
+    """The checkpoints that come with the package, by name."""
+    folder = Path(str(files("deepen"))) / "checkpoints"
+    return {file.stem: file for file in sorted(folder.glob("*.safetensors"))}
+
+
+def load(name: str | Path, device: str = "cpu") -> Reasoner:
+    """A reasoner: a shipped checkpoint by name, a run folder, or a model.safetensors file."""
+    path = shipped().get(str(name), Path(name))
+    if not path.exists():
+        raise RunError(
+            f"no run folder or weights file '{name}', and no shipped checkpoint of that name"
+            f" (shipped: {', '.join(shipped()) or 'none'})"
+        )
+    return Reasoner(*load_model(path, torch.device(device)))

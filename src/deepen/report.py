@@ -1,0 +1,102 @@
+"""Grids -> tables and figures."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from deepen.grid import Cell, Grid
+
+SPARKS = "▁▂▃▄▅▆▇█"
+
+
+def table(grid: Grid) -> str:
+    """Accuracy, then both rates, in per cent; 100 means every single one."""
+    blocks: list[tuple[str, Callable[[Cell], float | None]]] = [
+        ("accuracy", lambda cell: cell.accuracy),
+        ("true-positive rate", lambda cell: cell.true_positive_rate),
+        ("true-negative rate", lambda cell: cell.true_negative_rate),
+    ]
+    label = grid.difficulty_name
+    lines = []
+    for title, value in blocks:
+        lines.append(f"{title}, % (columns: steps)")
+        lines.append(f"{label:>8} " + "".join(f"{steps:>4}" for steps in grid.config.steps))
+        for difficulty in grid.config.difficulties:
+            shown = [_percent(value(grid.cell(difficulty, steps))) for steps in grid.config.steps]
+            lines.append(f"{difficulty:>8} " + "".join(f"{text:>4}" for text in shown))
+        lines.append("")
+    widest = max((cell.high - cell.low for cell in grid.cells), default=0.0)
+    lines.append(f"n = {grid.config.num_examples} a row; the widest 95% interval is {widest:.3f}")
+    lines.append(summary(grid))
+    return "\n".join(lines)
+
+
+def summary(grid: Grid) -> str:
+    """Reach and slack in two lines."""
+    label = grid.difficulty_name
+    reach = "none" if grid.reach is None else f"{grid.reach} {label}"
+    slack = ", ".join(f"{h}: {'never' if s is None else f'{s:+d}'}" for h, s in grid.slack.items())
+    return f"reach: {reach} (largest {label} solved at >= .99 given twice as many steps)\nslack: {slack}"
+
+
+def _percent(share: float | None) -> str:
+    # Rounded down, so that 100 is only printed for a flawless cell.
+    return "-" if share is None else str(int(100 * share + 1e-9))
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """A curve between 0 and 1 in one line of text."""
+    stride = max(1, -(-len(values) // width))
+    return "".join(SPARKS[min(int(value * len(SPARKS)), len(SPARKS) - 1)] for value in values[::stride])
+
+
+def draw_frontier(grid: Grid, path: Path) -> None:
+    """The heatmap: dashed lines at the training boundaries, a solid one where T = difficulty."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows, columns = grid.config.difficulties, grid.config.steps
+    accuracy = [[grid.cell(row, column).accuracy for column in columns] for row in rows]
+    figure = Figure(figsize=(2.2 + 0.52 * len(columns), 1.9 + 0.42 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    image = axes.imshow(accuracy, vmin=0.45, vmax=1.0, cmap="viridis", aspect="auto", origin="lower")
+    for y, values in enumerate(accuracy):
+        for x, value in enumerate(values):
+            text = f"{value:.2f}" if value < 0.995 or value == 1 else ">.99"
+            axes.text(
+                x, y, text, ha="center", va="center", fontsize=8, color="black" if value > 0.8 else "white"
+            )
+    for edge in _boundaries(columns, grid.train_steps):
+        axes.axvline(edge, color="crimson", linestyle="--", linewidth=1.6)
+    for edge in _boundaries(rows, grid.train_difficulties):
+        axes.axhline(edge, color="crimson", linestyle="--", linewidth=1.6)
+    _draw_diagonal(axes.plot, rows, columns)
+    axes.set_xticks(range(len(columns)), [str(column) for column in columns])
+    axes.set_yticks(range(len(rows)), [str(row) for row in rows])
+    axes.set_xlabel("thinking steps T")
+    axes.set_ylabel(grid.difficulty_name)
+    (low, high), (fewest, most) = grid.train_difficulties, grid.train_steps
+    axes.set_title(
+        f"{grid.task}: accuracy, n = {grid.config.num_examples} a row\n"
+        f"dashed: training ended at {low}-{high} {grid.difficulty_name}, {fewest}-{most} steps;"
+        f" line: T = {grid.difficulty_name}",
+        fontsize=10,
+    )
+    figure.colorbar(image, ax=axes, label="accuracy")
+    figure.savefig(path, dpi=130, metadata={"Software": None})
+
+
+def _boundaries(values: Sequence[int], trained: tuple[int, int]) -> list[float]:
+    """Where, between two ticks, training began and ended; nothing at the rim of the picture."""
+    inside = [place for place, value in enumerate(values) if trained[0] <= value <= trained[1]]
+    if not inside:
+        return []
+    return [edge for edge in (inside[0] - 0.5, inside[-1] + 0.5) if -0.5 < edge < len(values) - 0.5]
+
+
+def _draw_diagonal(plot: Callable[..., object], rows: Sequence[int], columns: Sequence[int]) -> None:
+    """A staircase left of the first cell of each row that has as many steps as its difficulty."""
+    edges = [sum(column < row for column in columns) - 0.5 for row in rows]
+    xs = [edge for edge in edges for _ in range(2)]
+    ys = [level for y in range(len(rows)) for level in (y - 0.5, y + 0.5)]
+    plot(xs, ys, color="white", linewidth=1.4)

@@ -1,0 +1,174 @@
+"""train(config) -> run: AdamW on a stream of batches, resumable to the same bits.
+
+Every random draw of update u (its batch, its T, dropout, noise) is a function of (seed, u), and the
+learning rate is a function of u. So a checkpoint is weights, optimiser moments and u, nothing else.
+"""
+
+import time
+from collections.abc import Callable
+from math import cos, isfinite, pi
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from deepen.batches import Stream, check_vocabulary
+from deepen.config import ConfigError, RunConfig, TrainConfig
+from deepen.loss import blended_loss
+from deepen.model import DepthRecurrent
+from deepen.runs import Run, RunError
+from deepen.shapes import Batch, Output
+from deepen.tasks import Split, get_task
+from deepen.unroll import Fixed, unroll
+
+ROW_EVERY = 20  # updates averaged in one row of metrics.jsonl
+WARM_UP = 0.3  # share of a one-cycle schedule that rises
+START_RATE, END_RATE = 1 / 25, 1e-4  # one-cycle: first and last rate, relative to the largest
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says why and where the last good checkpoint is."""
+
+
+Watcher = Callable[[int, float, float], None]
+"""Told after each update: how many are done, the loss, the accuracy."""
+
+
+def train(
+    config: RunConfig,
+    path: Path,
+    *,
+    device: str = "cpu",
+    resume: bool = False,
+    watch: Watcher = lambda update, loss, accuracy: None,
+    checkpoint_seconds: float = 30.0,
+) -> Run:
+    """Train to the end and leave a complete run folder; with `resume`, go on where it was killed."""
+    _check(config)
+    run = Run(path)
+    if run.exists and not resume:
+        raise RunError(f"{path} already holds a run: continue it with --resume, or choose another folder")
+    if run.exists and run.config.run_id != config.run_id:
+        raise RunError(f"{path} holds run {run.config.run_id}, which has another config than this one")
+    if not run.exists:
+        run.create(config)
+
+    torch.manual_seed(config.seed)
+    model = DepthRecurrent(config.model).to(device).train()
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay, fused=True
+    )
+    done = run.load_checkpoint(model, optimiser)
+    if done < config.train.updates:
+        _train(config, run, model, optimiser, done, torch.device(device), watch, checkpoint_seconds)
+    run.save_weights(model)
+    return run
+
+
+def _train(
+    config: RunConfig,
+    run: Run,
+    model: DepthRecurrent,
+    optimiser: torch.optim.Optimizer,
+    done: int,
+    device: torch.device,
+    watch: Watcher,
+    checkpoint_seconds: float,
+) -> None:
+    total = config.train.updates
+    began = saved_at = time.monotonic()
+    began -= run.rewind_metrics(done)
+    stream = Stream(config)
+    losses: list[float] = []
+    correct: list[float] = []
+    last_checkpoint = done
+    for update in range(done, total):
+        rate = learning_rate(config.train, update)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        batch = stream[update].to(device)
+        loss, output = training_loss(model, batch, config, update)
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
+        if not (isfinite(loss.item()) and isfinite(norm.item())):
+            raise TrainingError(
+                f"update {update + 1}: loss {loss.item()}, gradient norm {norm.item()}; stopped before the"
+                f" weights were touched. The checkpoint of update {last_checkpoint} is intact in {run.path};"
+                " a smaller --train.lr may help"
+            )
+        optimiser.step()
+
+        losses.append(loss.item())
+        correct.append(((output.logits[:, -1] > 0) == (batch.labels > 0.5)).float().mean().item())
+        finished = update + 1
+        watch(finished, losses[-1], correct[-1])
+        if finished % ROW_EVERY == 0 or finished == total:
+            now = time.monotonic()
+            run.append_metrics(
+                {
+                    "update": finished,
+                    "loss": sum(losses) / len(losses),
+                    "accuracy": sum(correct) / len(correct),
+                    "lr": rate,
+                    "seconds": round(now - began, 2),
+                }
+            )
+            losses.clear()
+            correct.clear()
+            if now - saved_at >= checkpoint_seconds or finished == total:
+                run.save_checkpoint(finished, model, optimiser)
+                saved_at, last_checkpoint = now, finished
+
+
+def training_loss(
+    model: DepthRecurrent, batch: Batch, config: RunConfig, update: int
+) -> tuple[Tensor, Output]:
+    """One draw of T, the unroll, and the loss (paper, "Training Step with Silent Thinking")."""
+    rng = Random(f"{config.seed}/{update}")
+    torch.manual_seed(rng.getrandbits(63))
+    num_steps = rng.randint(*config.train.steps)
+    scene = model.perception(batch)
+    start, taken = None, 0
+    if rng.random() < config.train.detached_start and num_steps > 1:
+        taken = rng.randint(1, num_steps - 1)
+        with torch.no_grad():
+            start = unroll(model.core, model.readout, scene, Fixed(taken)).state
+    halt = Fixed(num_steps - taken)
+    keep = range(1, halt.max_steps + 1) if config.train.alpha else None
+    output = unroll(model.core, model.readout, scene, halt, keep, start, taken)
+    return blended_loss(output.logits, batch.labels, config.train.alpha), output
+
+
+def learning_rate(config: TrainConfig, update: int) -> float:
+    """The rate of one update, counted from 0."""
+    done = update / config.updates
+    if config.schedule == "cosine":
+        return config.lr * _cosine(1.0, 0.0, done)
+    if done < WARM_UP:
+        return config.lr * _cosine(START_RATE, 1.0, done / WARM_UP)
+    return config.lr * _cosine(1.0, END_RATE, (done - WARM_UP) / (1 - WARM_UP))
+
+
+def _cosine(start: float, end: float, share: float) -> float:
+    return end + (start - end) * (1 + cos(pi * share)) / 2
+
+
+def _check(config: RunConfig) -> None:
+    """Find what would fail later, before anything is written."""
+    task = get_task(config.task)
+    perception = config.model.perception
+    low, high = config.data.difficulties
+    trained = [("train", config.data.distribution, difficulty) for difficulty in range(low, high + 1)]
+    tested = [("test", config.grid.distribution, difficulty) for difficulty in config.grid.difficulties]
+    for split, distribution, difficulty in trained + tested:
+        try:
+            example = task.example(distribution, cast(Split, split), config.seed, difficulty, 0)
+            encoded = task.encode(example.question)
+            if (encoded.edges is not None) != (perception.kind == "topological"):
+                raise ValueError(f"task '{task.name}' cannot be perceived as '{perception.kind}'")
+            check_vocabulary(task, encoded, perception)
+        except ValueError as error:
+            raise ConfigError(f"bad config: {error}") from None
