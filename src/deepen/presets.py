@@ -97,11 +97,11 @@ def frontier_graph(seed: int = 0) -> RunConfig:
                 gate_bias=-2.0,
                 recall=True,
                 state_norm=True,
-                state_noise=0.3,
+                state_noise=0.6,
             ),
         ),
         data=DataConfig(distribution="cut", difficulties=(1, 5), train_set=None, batch=64),
-        train=TrainConfig(updates=2_000, steps=(5, 8), lr=1e-3, schedule="one-cycle"),
+        train=TrainConfig(updates=1_200, steps=(5, 8), lr=1e-3, schedule="one-cycle"),
         grid=GridConfig(
             distribution="cut",
             difficulties=(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40),

@@ -138,9 +138,10 @@ def _sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> tupl
         distractors.setdefault((first, second), rng.choice(("parent", "child", "sibling")))
     facts += [_sentence(first, relation, second) for (first, second), relation in distractors.items()]
     rng.shuffle(facts)
-    claimed = 2 * num_up - depth
+    offset = claimed = 2 * num_up - depth
     if not positive:
-        claimed = max(-MAX_OFFSET, min(MAX_OFFSET, claimed + rng.choice((-4, -2, 2, 4))))
+        shifted = [max(-MAX_OFFSET, min(MAX_OFFSET, offset + shift)) for shift in (-4, -2, 2, 4)]
+        claimed = rng.choice([wrong for wrong in shifted if wrong != offset])
     return {"facts": facts, "query": _sentence(chain[0], WORDS[claimed], chain[-1])}, positive
 
 

@@ -1,0 +1,268 @@
+"""Parameter counts, initial values, what the mask lets through, and slow twins of the model."""
+
+import json
+from dataclasses import replace
+from math import exp, sqrt
+
+import pytest
+import torch
+from conftest import ROOT, assert_close, batch_of, changed, tiny
+from torch import nn
+
+from deepen.blocks import rotary_table, rotate
+from deepen.core import Core
+from deepen.model import DepthRecurrent
+from deepen.perception import adjacency_mask
+from deepen.presets import get_preset
+from deepen.shapes import Scene, State
+from deepen.tasks import examples
+from deepen.unroll import Fixed, unroll
+
+TASKS = ("graph", "logic", "family")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_parameter_counts_are_the_published_ones(task):
+    published = json.loads((ROOT / "experiments/published.json").read_text())
+    model = DepthRecurrent(get_preset(task, "paper").model)
+    assert model.num_parameters == published["parameters"][task]["depth_recurrent"]
+
+
+def test_an_ablated_core_has_the_published_count_of_the_weight_tied_model():
+    published = json.loads((ROOT / "experiments/published.json").read_text())
+    graph = changed(get_preset("graph", "paper"), model__core__gate_bias=None)
+    assert DepthRecurrent(graph.model).num_parameters == published["parameters"]["graph"]["weight_tied"]
+
+
+@pytest.mark.parametrize(("task", "preset"), [(task, "paper") for task in TASKS] + [("graph", "frontier")])
+def test_every_tensor_starts_as_the_table_says(task, preset):
+    config = get_preset(task, preset).model
+    D, F = config.core.width, config.core.feedforward
+    reads = 2 if task == "graph" else 1
+    uniform = {  # name -> largest absolute value
+        "core.recall.weight": 1 / sqrt(D),
+        "core.attention.query_key_value.weight": sqrt(6 / (4 * D)),
+        "core.attention.out.weight": 1 / sqrt(D),
+        "core.feedforward.enter.weight": 1 / sqrt(D),
+        "core.feedforward.enter.bias": 1 / sqrt(D),
+        "core.feedforward.leave.weight": 1 / sqrt(F),
+        "core.feedforward.leave.bias": 1 / sqrt(F),
+        "core.gate.weight": 1 / sqrt(2 * D),
+        "readout.hidden.weight": 1 / sqrt(reads * D),
+        "readout.hidden.bias": 1 / sqrt(reads * D),
+        "readout.logit.weight": 1 / sqrt(D),
+        "readout.logit.bias": 1 / sqrt(D),
+    }
+    normal = {
+        "perception.tokens.weight": 1.0,
+        "perception.roles": config.perception.role_scale,
+        "core.depth.weight": 1.0,
+    }
+    constant = {
+        "core.attention.query_key_value.bias": 0.0,
+        "core.attention.out.bias": 0.0,
+        "core.gate.bias": -2.0,
+        "core.attention_scale": 1e-4,
+        "core.feedforward_scale": 1e-4,
+    }
+    for name, tensor in DepthRecurrent(config).named_parameters():
+        values = tensor.detach()
+        if name in uniform:
+            assert values.abs().max() <= uniform[name]
+            if values.numel() > 1:
+                assert values.abs().max() > 0.9 * uniform[name]
+            if values.numel() > 1000:
+                assert_within(values.std(), uniform[name] / sqrt(3), 0.1)
+        elif name in normal:
+            assert_within(values.std(), normal[name], 0.3)
+        elif name in constant:
+            assert (values == constant[name]).all(), name
+        else:  # all that is left are LayerNorms
+            assert "norm" in name
+            assert (values == (1.0 if name.endswith("weight") else 0.0)).all()
+
+
+def assert_within(actual, expected, share):
+    assert abs(actual - expected) <= share * expected
+
+
+def test_gate_and_layer_scale_at_step_zero():
+    """At the start the gate lets about 12 % through, and LayerScale makes the block an identity."""
+    config = get_preset("logic", "paper").model
+    model = DepthRecurrent(config).eval()
+    scene = model.perception(batch_of("logic", examples("logic", difficulty=4, num=8)))
+    with torch.no_grad():
+        model.core.gate.weight.zero_()
+        state = model.core(State(hidden=scene.first), scene, 1)
+        assert_close(state.gate, torch.full_like(state.gate, 1 / (1 + exp(2.0))))
+        model.core.depth.weight.zero_()
+        unmoved = model.core(State(hidden=scene.first), scene, 1)
+        moved = (unmoved.hidden - scene.first).abs().max()
+        assert 0 < moved < 1e-3
+
+
+def test_the_update_is_the_papers_gated_update():
+    model = DepthRecurrent(get_preset("graph", "paper").model).eval()
+    scene = model.perception(batch_of("graph", examples("graph", num=4)))
+    before = State(hidden=torch.randn_like(scene.first))
+    after = model.core(before, scene, 3)
+    candidate = model.core._candidate(before.hidden, scene, 3)
+    assert_close(after.hidden, after.gate * candidate + (1 - after.gate) * before.hidden)
+
+
+def test_paper_graph_block_equals_the_frameworks_stock_layer():
+    """Slow twin: the published block is a stock pre-norm encoder layer; values and gradients agree."""
+    config = get_preset("graph", "paper").model.core
+    core = Core(config).eval()
+    stock = nn.TransformerEncoderLayer(
+        config.width, config.heads, config.feedforward, dropout=0.0, norm_first=True, batch_first=True
+    )
+    pairs = {
+        "self_attn.in_proj_weight": core.attention.query_key_value.weight,
+        "self_attn.in_proj_bias": core.attention.query_key_value.bias,
+        "self_attn.out_proj.weight": core.attention.out.weight,
+        "self_attn.out_proj.bias": core.attention.out.bias,
+        "linear1.weight": core.feedforward.enter.weight,
+        "linear1.bias": core.feedforward.enter.bias,
+        "linear2.weight": core.feedforward.leave.weight,
+        "linear2.bias": core.feedforward.leave.bias,
+        "norm1.weight": core.attention_norm.weight,
+        "norm1.bias": core.attention_norm.bias,
+        "norm2.weight": core.feedforward_norm.weight,
+        "norm2.bias": core.feedforward_norm.bias,
+    }
+    stock.load_state_dict({name: tensor.detach() for name, tensor in pairs.items()})
+    hidden = torch.randn(3, 9, config.width)
+    edges = torch.rand(3, 9, 9) < 0.3
+    mask = adjacency_mask(edges, torch.float32)
+    scene = Scene(
+        first=hidden, mask=mask, rotary=None, valid=torch.ones(3, 9).bool(), read_at=torch.zeros(3, 2).long()
+    )
+    ours = core._candidate(hidden, scene, 1)
+    theirs = stock(
+        hidden + core.depth.weight[0].detach(), src_mask=mask.squeeze(1).repeat_interleave(config.heads, 0)
+    )
+    assert_close(ours, theirs)
+    ours.square().sum().backward()
+    theirs.square().sum().backward()
+    for name, parameter in pairs.items():
+        expected = dict(stock.named_parameters())[name].grad
+        torch.testing.assert_close(parameter.grad, expected, rtol=1e-3, atol=1e-3 * expected.abs().max())
+
+
+def test_rotary_is_multiplication_by_unit_complex_numbers():
+    """Slow twin: channel pairs as complex numbers, turned by position times frequency."""
+    x = torch.randn(2, 3, 11, 8, dtype=torch.float64)
+    cos, sin = rotary_table(11, 8, 10_000.0, like=x)
+    turned = rotate(x, cos, sin)
+    number = torch.complex(x[..., :4], x[..., 4:])
+    for position in range(11):
+        for channel in range(4):
+            angle = torch.tensor(position * 10_000.0 ** (-2 * channel / 8), dtype=torch.float64)
+            expected = number[..., position, channel] * torch.exp(1j * angle)
+            torch.testing.assert_close(turned[..., position, channel], expected.real)
+            torch.testing.assert_close(turned[..., position, channel + 4], expected.imag)
+
+
+def test_rotary_products_depend_on_distance_only():
+    query, key = torch.randn(16, dtype=torch.float64), torch.randn(16, dtype=torch.float64)
+    cos, sin = rotary_table(40, 16, 10_000.0, like=query)
+    product = rotate(query.expand(40, 16), cos, sin) @ rotate(key.expand(40, 16), cos, sin).T
+    torch.testing.assert_close(product[5, 2], product[33, 30])
+    assert abs(product[5, 2] - product[5, 3]) > 1e-6
+
+
+def test_the_mask_lets_nothing_through_that_is_not_an_edge():
+    """Perturb one node: after one step exactly the node itself and its successors have changed."""
+    for preset in ("paper", "frontier"):
+        model = DepthRecurrent(get_preset("graph", preset).model).eval()
+        example = examples("graph", "cut", 5, seed=2)[0]
+        batch = batch_of("graph", [example])
+        scene = model.perception(batch)
+        num = scene.first.shape[1]
+        start = State(hidden=torch.randn_like(scene.first))
+        reference = model.core(start, scene, 1).hidden
+        for node in range(num):
+            disturbed = start.hidden.clone()
+            disturbed[0, node] += torch.randn(scene.first.shape[-1])
+            moved = (model.core(State(hidden=disturbed), scene, 1).hidden - reference)[0].abs().amax(dim=-1)
+            names = example.question["nodes"]
+            allowed = {node} | {names.index(b) for a, b in example.question["edges"] if a == names[node]}
+            assert {place for place in range(num) if moved[place] > 0} == allowed
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_steps_at_once_equal_single_steps(task):
+    model = DepthRecurrent(get_preset(task, "paper").model).eval()
+    batch = batch_of(task, examples(task, difficulty=3, num=5))
+    scene = model.perception(batch)
+    output = model(batch, Fixed(7), keep=range(1, 8))
+    state = State(hidden=scene.first)
+    for t in range(1, 8):
+        state = unroll(model.core, model.readout, scene, Fixed(1), start=state, taken=t - 1).state
+        assert torch.equal(model.readout(state, scene), output.logits[:, t - 1])
+    assert torch.equal(state.hidden, output.state.hidden)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_company_and_padding_change_nothing(task):
+    model = DepthRecurrent(get_preset(task, "paper").model).eval()
+    drawn = [one for difficulty in (2, 5, 8) for one in examples(task, difficulty=difficulty, num=4)]
+    together = model(batch_of(task, drawn), Fixed(6), keep=(1, 3, 6)).logits
+    alone = torch.cat([model(batch_of(task, [one]), Fixed(6), keep=(1, 3, 6)).logits for one in drawn])
+    assert_close(together, alone)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_gradients_do_not_feel_padding(task):
+    """Each example's gradient is the same alone and beside a longer one."""
+    config = tiny(task, model__core__dropout=0.0, model__core__attention_dropout=0.0)
+    model = DepthRecurrent(config.model)
+    short, long = examples(task, difficulty=2)[0], examples(task, difficulty=9)[0]
+    gradients = []
+    for company in ([short], [short, long]):
+        model.zero_grad()
+        model(batch_of(task, company), Fixed(3)).logits[0, -1].backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        assert_close(one, other)
+
+
+def test_depth_embeddings_beyond_the_table_use_its_last_row():
+    model = DepthRecurrent(tiny("graph", model__core__depth_rows=3).model).eval()
+    scene = model.perception(batch_of("graph", examples("graph", num=2)))
+    start = State(hidden=scene.first)
+    assert torch.equal(model.core(start, scene, 3).hidden, model.core(start, scene, 9).hidden)
+    assert not torch.equal(model.core(start, scene, 2).hidden, model.core(start, scene, 3).hidden)
+
+
+def test_each_switch_changes_the_step():
+    """Every ingredient does something when on, and adds no parameters when off."""
+    base = tiny("graph", model__core__gate_bias=None, model__core__depth_rows=None, model__core__dropout=0.0)
+    plain = DepthRecurrent(base.model).num_parameters
+    switches = {"gate_bias": -2.0, "depth_rows": 4, "layer_scale": 1e-4, "recall": True, "state_norm": True}
+    for name, value in switches.items():
+        assert DepthRecurrent(changed(base, **{f"model__core__{name}": value}).model).num_parameters > plain
+    noisy = DepthRecurrent(changed(base, model__core__state_noise=0.5, model__core__attention_dropout=0.0).model)
+    batch = batch_of("graph", examples("graph", num=2))
+    assert not torch.equal(noisy(batch, Fixed(2)).logits, noisy(batch, Fixed(2)).logits)
+    noisy.eval()
+    assert torch.equal(noisy(batch, Fixed(2)).logits, noisy(batch, Fixed(2)).logits)
+
+
+def test_recall_sees_the_input_at_every_step():
+    model = DepthRecurrent(tiny("graph", "frontier").model).eval()
+    scene = model.perception(batch_of("graph", examples("graph", num=1)))
+    start = State(hidden=torch.randn_like(scene.first))
+    other = replace(scene, first=scene.first.roll(1, dims=1))
+    assert not torch.equal(model.core(start, scene, 5).hidden, model.core(start, other, 5).hidden)
+
+
+def test_without_identity_the_names_of_nodes_carry_nothing():
+    """Renaming and reordering nodes changes no logit of the frontier model."""
+    model = DepthRecurrent(get_preset("graph", "frontier").model).eval()
+    example = examples("graph", "cut", 4)[0]
+    shuffled = {**example.question, "nodes": example.question["nodes"][::-1]}
+    renamed = type(example)(question=shuffled, label=example.label, difficulty=4)
+    one, other = (model(batch_of("graph", [e]), Fixed(9)).logits for e in (example, renamed))
+    assert_close(one, other)
