@@ -238,13 +238,14 @@ def test_depth_embeddings_beyond_the_table_use_its_last_row():
 
 def test_each_switch_changes_the_step():
     """Every ingredient does something when on, and adds no parameters when off."""
-    base = tiny("graph", model__core__gate_bias=None, model__core__depth_rows=None, model__core__dropout=0.0)
+    off = {"gate_bias": None, "depth_rows": None, "dropout": 0.0, "attention_dropout": 0.0}
+    base = tiny("graph", **{f"model__core__{name}": value for name, value in off.items()})
     plain = DepthRecurrent(base.model).num_parameters
     switches = {"gate_bias": -2.0, "depth_rows": 4, "layer_scale": 1e-4, "recall": True, "state_norm": True}
     for name, value in switches.items():
         assert DepthRecurrent(changed(base, **{f"model__core__{name}": value}).model).num_parameters > plain
     noisy = DepthRecurrent(
-        changed(base, model__core__state_noise=0.5, model__core__attention_dropout=0.0).model
+        changed(base, model__core__state_noise=0.5).model
     )
     batch = batch_of("graph", examples("graph", num=2))
     assert not torch.equal(noisy(batch, Fixed(2)).logits, noisy(batch, Fixed(2)).logits)

@@ -17,12 +17,12 @@ FACTS = ["Ann is the parent of Bo", "Bo is the child of Cy"]
         (
             "graph",
             {"edges": [["a", "b"]], "source": "a", "target": "x"},
-            "target: node 'x' is not in the graph",
+            "target: node 'x' is not in",
         ),
         (
             "graph",
             {"edges": [["a", "b"]], "source": "x", "target": "b"},
-            "source: node 'x' is not in the graph",
+            "source: node 'x' is not in",
         ),
         ("graph", {"edges": [["a", "b"]], "source": "a", "target": "a"}, "ask about two nodes"),
         ("graph", {"edges": [["a", "b", "c"]], "source": "a", "target": "b"}, r"edges\[0\]: expected a pair"),
@@ -34,7 +34,7 @@ FACTS = ["Ann is the parent of Bo", "Bo is the child of Cy"]
         (
             "graph",
             {"nodes": ["a"], "edges": [["a", "b"]], "source": "a", "target": "b"},
-            "not listed in 'nodes'",
+            "not listed",
         ),
         ("graph", {"nodes": ["a", "a"], "edges": [], "source": "a", "target": "b"}, "listed twice"),
         ("logic", 5, "a logic question is a string"),
@@ -56,7 +56,7 @@ FACTS = ["Ann is the parent of Bo", "Bo is the child of Cy"]
         (
             "family",
             {"facts": FACTS, "query": "Ann is the parent of Dora"},
-            "query: 'Dora' is in none of the facts",
+            "query: 'Dora' is in none",
         ),
         ("family", {"facts": FACTS, "query": "Ann is the parent of Ann"}, "ask about two people"),
         ("family", {"facts": FACTS, "query": None}, "query: expected 'NAME is the"),

@@ -35,10 +35,8 @@ def _relation_word(offset: int) -> str:
 
 OFFSETS = {_relation_word(offset): offset for offset in range(-MAX_OFFSET, MAX_OFFSET + 1)}
 WORDS = {offset: word for word, offset in OFFSETS.items()}
-# Names come last: a text with more names than the table has rows shows as an id past its end.
 TOKENS = ("<pad>", "<cls>", "<sep>", "is", "the", "of", ".", "query", "?", *OFFSETS, *NAMES)
 IDS = {token: number for number, token in enumerate(TOKENS)}
-FIRST_NAME = IDS[NAMES[0]]
 SENTENCE = re.compile(r"\s*(?P<subject>\S.*?) is the (?P<relation>\S+) of (?P<object>\S.*?)\s*[.?]?\s*")
 
 
@@ -78,10 +76,7 @@ class Family(Task):
         if not isinstance(facts, list | tuple) or not facts:
             raise QuestionError("'facts' must be a list of at least one sentence")
         sentences = [_read(fact, f"facts[{place}]") for place, fact in enumerate(facts)]
-        name_ids: dict[str, int] = {}
-        for subject, _, other in sentences:
-            for name in (subject, other):
-                name_ids.setdefault(name, FIRST_NAME + len(name_ids))
+        name_ids = _name_ids([name for subject, _, other in sentences for name in (subject, other)])
         asked = _read(query, "query")
         for name in (asked[0], asked[2]):
             if name not in name_ids:
@@ -103,6 +98,14 @@ class Family(Task):
         sentences = [sentence.strip() for sentence in re.split(r"[.?\n]", text)]
         *facts, query = [sentence for sentence in sentences if sentence] or [""]
         return {"facts": facts, "query": query}
+
+
+def _name_ids(names: list[str]) -> dict[str, int]:
+    """Known names keep their own id; any other takes a free one, past the table's end when none is left."""
+    named = dict.fromkeys(names)
+    free = [IDS[name] for name in NAMES if name not in named]
+    free += range(len(TOKENS), len(TOKENS) + len(named))
+    return {name: IDS[name] if name in NAMES else free.pop(0) for name in named}
 
 
 def _sentence_ids(subject: int, relation: str, other: int, end: str) -> list[int]:

@@ -1,0 +1,91 @@
+"""Batches are pure functions of the update, cover a fixed set evenly, and waste little on padding."""
+
+from collections import Counter
+
+import pytest
+import torch
+from conftest import batch_of, changed, tiny
+
+from deepen.batches import Stream, collate, in_batches
+from deepen.tasks import examples, get_task
+
+
+def same(one, other):
+    return all(
+        torch.equal(getattr(one, name), getattr(other, name)) for name in ("tokens", "valid", "labels")
+    )
+
+
+@pytest.mark.parametrize("train_set", [48, None])
+def test_a_batch_is_a_pure_function_of_its_update(train_set):
+    config = tiny("logic", data__train_set=train_set)
+    in_order, jumping = Stream(config), Stream(config)
+    batches = [in_order[update] for update in range(20)]
+    for update in (17, 3, 9, 0):
+        assert same(jumping[update], batches[update])
+    assert not same(Stream(changed(config, seed=1))[0], batches[0])
+
+
+def test_an_epoch_shows_every_example_of_a_fixed_set_once():
+    config = tiny("family", data__train_set=64, data__batch=8)
+    stream = Stream(config)
+    shown = Counter()
+    for update in range(16):  # two epochs, which is one window each
+        batch = stream[update]
+        shown.update(
+            (tuple(tokens[valid].tolist()), label.item())
+            for tokens, valid, label in zip(batch.tokens, batch.valid, batch.labels, strict=True)
+        )
+    assert len(shown) == 64
+    assert set(shown.values()) == {2}
+
+
+def test_endless_data_never_repeats():
+    stream = Stream(tiny("family", data__train_set=None))
+    shown = Counter(tuple(row.tolist()) for update in range(40) for row in stream[update].tokens)
+    assert set(shown.values()) == {1}
+
+
+def test_difficulties_and_labels_are_balanced():
+    config = tiny("graph", "frontier", data__batch=10)
+    labels = torch.cat([Stream(config)[update].labels for update in range(8)])
+    assert labels.mean() == 0.5
+
+
+def test_grouping_by_length_saves_padding():
+    config = tiny("logic", data__train_set=1024, data__batch=32)
+    stream = Stream(config)
+    batches = [stream[update] for update in range(8)]
+    grouped = sum(batch.num_padding for batch in batches)
+    every = torch.cat([batch.valid.sum(dim=1) for batch in batches])
+    ungrouped = sum(int((chunk.max() - chunk).sum()) for chunk in every[torch.randperm(256)].split(32))
+    assert grouped < 0.5 * ungrouped
+
+
+def test_collate_marks_in_neighbours():
+    question = {"nodes": ["a", "b", "c"], "edges": [["a", "b"], ["c", "b"]], "source": "a", "target": "b"}
+    batch = collate([get_task("graph").encode(question)], [True])
+    assert batch.edges[0].nonzero().tolist() == [[1, 0], [1, 2]]  # b is entered from a and from c
+    assert batch.query.tolist() == [[0, 1]]
+
+
+def test_in_batches_returns_every_question_once_in_its_place():
+    drawn = [one for depth in (1, 4, 8, 14) for one in examples("logic", difficulty=depth, num=60)]
+    encoded = [get_task("logic").encode(one.question) for one in drawn]
+    seen = []
+    for places, batch in in_batches(encoded, [one.label for one in drawn]):
+        seen += places
+        for row, place in enumerate(places):
+            assert batch.tokens[row][batch.valid[row]].tolist() == encoded[place].tokens.tolist()
+            assert batch.labels[row] == drawn[place].label
+    assert sorted(seen) == list(range(240))
+
+
+def test_a_training_set_smaller_than_a_batch_is_refused():
+    with pytest.raises(ValueError, match="smaller than one batch"):
+        Stream(tiny("logic", data__train_set=4))
+
+
+def test_num_padding_counts_the_padding():
+    batch = batch_of("logic", examples("logic", difficulty=3, num=9))
+    assert batch.num_padding == int((~batch.valid).sum()) > 0

@@ -1,0 +1,104 @@
+"""The unroll with steps that are simple enough to know the answer beforehand; and the loss."""
+
+from math import exp, log
+
+import pytest
+import torch
+from conftest import assert_close
+
+from deepen.loss import blended_loss
+from deepen.shapes import Scene, State
+from deepen.unroll import Convergence, Fixed, unroll
+
+
+def scene_of(first):
+    B, L, _ = first.shape
+    return Scene(
+        first=first,
+        mask=None,
+        rotary=None,
+        valid=torch.ones(B, L, dtype=torch.bool),
+        read_at=torch.zeros(B, 1, dtype=torch.long),
+    )
+
+
+def count_up(state, scene, t):
+    return State(hidden=state.hidden + t)
+
+
+def read_first(state, scene):
+    return state.hidden[:, 0, 0]
+
+
+def test_it_takes_t_steps_counts_them_from_one_and_keeps_what_it_is_asked_for():
+    scene = scene_of(torch.zeros(2, 3, 4))
+    output = unroll(count_up, read_first, scene, Fixed(5), keep=(2, 5))
+    assert output.steps == (2, 5)
+    assert output.logits.tolist() == [[3.0, 15.0]] * 2
+    assert output.num_steps.tolist() == [5, 5]
+    assert unroll(count_up, read_first, scene, Fixed(5)).logits.tolist() == [[15.0]] * 2
+
+
+def test_it_continues_where_it_was_left():
+    scene = scene_of(torch.zeros(1, 1, 1))
+    half = unroll(count_up, read_first, scene, Fixed(2)).state
+    rest = unroll(count_up, read_first, scene, Fixed(3), start=half, taken=2)
+    assert rest.logits.item() == 15.0
+
+
+def test_zero_steps_are_refused():
+    with pytest.raises(ValueError, match="at least 1"):
+        unroll(count_up, read_first, scene_of(torch.zeros(1, 1, 1)), Fixed(0))
+
+
+def test_convergence_waits_for_every_position_and_for_its_patience():
+    """Question 0 stands still from step 4 on; question 1 pauses for two steps, then moves until step 8."""
+
+    def step(state, scene, t):
+        moves = torch.tensor([t < 4, t < 3 or 5 <= t < 8]).float()
+        hidden = state.hidden.clone()
+        hidden[:, 1, 0] += moves
+        return State(hidden=hidden)
+
+    scene = scene_of(torch.ones(2, 3, 1))
+    output = unroll(step, read_first, scene, Convergence(50, tolerance=0.01, patience=3), keep=range(1, 51))
+    assert output.num_steps.tolist() == [6, 10]
+    assert output.steps == tuple(range(1, 11))
+
+
+def test_convergence_does_not_look_at_padding():
+    def step(state, scene, t):
+        hidden = state.hidden.clone()
+        hidden[:, 2] += 1
+        return State(hidden=hidden)
+
+    scene = scene_of(torch.ones(1, 3, 1))
+    scene.valid[0, 2] = False
+    assert unroll(step, read_first, scene, Convergence(50, patience=2)).num_steps.item() == 2
+
+
+def test_who_never_settles_is_cut_off():
+    scene = scene_of(torch.ones(1, 1, 1))
+    output = unroll(lambda state, scene, t: State(hidden=-state.hidden), read_first, scene, Convergence(9))
+    assert output.num_steps.item() == 9
+
+
+def cross_entropy(logit, label):
+    p = 1 / (1 + exp(-logit))
+    return -log(p if label else 1 - p)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
+def test_the_loss_is_the_papers_blend(alpha):
+    logits, labels = [[0.3, -1.2, 2.0], [1.5, 0.1, -0.7]], [1, 0]
+    expected = 0.0
+    for row, label in zip(logits, labels, strict=True):
+        every = [cross_entropy(logit, label) for logit in row]
+        expected += ((1 - alpha) * every[-1] + alpha * sum(every) / 3) / 2
+    actual = blended_loss(torch.tensor(logits), torch.tensor(labels).float(), alpha)
+    assert_close(actual, torch.tensor(expected))
+
+
+def test_silent_thinking_only_needs_the_last_step():
+    logits, labels = torch.randn(4, 6), torch.tensor([0.0, 1.0, 1.0, 0.0])
+    assert torch.equal(blended_loss(logits, labels, 0.0), blended_loss(logits[:, -1:], labels, 0.0))
