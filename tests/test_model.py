@@ -244,9 +244,7 @@ def test_each_switch_changes_the_step():
     switches = {"gate_bias": -2.0, "depth_rows": 4, "layer_scale": 1e-4, "recall": True, "state_norm": True}
     for name, value in switches.items():
         assert DepthRecurrent(changed(base, **{f"model__core__{name}": value}).model).num_parameters > plain
-    noisy = DepthRecurrent(
-        changed(base, model__core__state_noise=0.5).model
-    )
+    noisy = DepthRecurrent(changed(base, model__core__state_noise=0.5).model)
     batch = batch_of("graph", examples("graph", num=2))
     assert not torch.equal(noisy(batch, Fixed(2)).logits, noisy(batch, Fixed(2)).logits)
     noisy.eval()

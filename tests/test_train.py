@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from math import cos, pi
+from math import cos, isfinite, pi
 
 import pytest
 import torch
@@ -22,13 +22,13 @@ TASKS = ("graph", "logic", "family")
 
 
 def test_cosine_falls_from_the_first_update_to_zero():
-    config = changed(tiny("logic"), train__updates=100, train__lr=0.5).train
+    config = tiny("logic", train__updates=100, train__lr=0.5).train
     for update in (0, 17, 50, 99):
         assert learning_rate(config, update) == pytest.approx(0.25 * (1 + cos(pi * update / 100)))
 
 
 def test_one_cycle_is_the_frameworks_one_cycle():
-    config = changed(tiny("graph", "frontier"), train__updates=1000, train__lr=0.5).train
+    config = tiny("graph", "frontier", train__updates=1000, train__lr=0.5).train
     optimiser = torch.optim.SGD([torch.zeros(1)], lr=0.5)
     stock = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.5, total_steps=1000)
     for update in range(1000):
@@ -39,24 +39,246 @@ def test_one_cycle_is_the_frameworks_one_cycle():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_training_learns_a_small_set_by_heart(task):
+def test_a_small_set_is_learnt_by_heart(task, tmp_path):
+    core = {"width": 32, "layer_scale": None, "dropout": 0.0, "attention_dropout": 0.0}
     config = tiny(
         task,
-        model__core__width=32,
-        model__core__layer_scale=None,
-        model__core__dropout=0.0,
-        model__core__attention_dropout=0.0,
+        **{f"model__core__{name}": value for name, value in core.items()},
         data__train_set=16,
         train__updates=200,
         train__steps=(2, 3),
-        train__lr=5e-3,
+        train__lr=2e-3,
     )
     losses = []
-    path = pytest.importorskip("pathlib").Path(os.environ["PYTEST_TMP"]) if "PYTEST_TMP" in os.environ else None
-    del path
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as folder:
-        train(config, Path(folder) / "run", watch=lambda update, loss, accuracy: losses.append(loss))
+    train(config, tmp_path / "run", watch=lambda update, loss, accuracy: losses.append(loss))
+    assert len(losses) == 200
     assert sum(losses[-20:]) / 20 < 0.1 < 0.5 < losses[0]
+
+
+def weights(path):
+    return Run(path).weights_file.read_bytes()
+
+
+@pytest.mark.parametrize(("task", "preset"), [("graph", "frontier"), ("logic", "paper"), ("family", "paper")])
+def test_same_seed_same_bits_other_seed_other_bits(task, preset, tmp_path):
+    config = tiny(task, preset, train__updates=6)
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(changed(config, seed=seed), tmp_path / name)
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    a, c = (load_model(tmp_path / name, torch.device("cpu"))[0].state_dict() for name in "ac")
+    assert any(not torch.equal(a[name], c[name]) for name in a)
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "stops"),
+    [
+        ("graph", "frontier", (3, 27)),
+        ("graph", "paper", (21,)),
+        ("logic", "paper", (33,)),
+        ("family", "paper", (25,)),
+    ],
+)
+def test_a_stopped_run_resumes_to_the_same_bits(task, preset, stops, tmp_path):
+    config = tiny(task, preset, train__detached_start=0.5)
+    train(config, tmp_path / "whole")
+    for stop in stops:
+
+        def watch(update, loss, accuracy, stop=stop):
+            if update == stop:
+                raise StoppedError
+
+        with pytest.raises(StoppedError):
+            train(config, tmp_path / "torn", resume=True, watch=watch, checkpoint_seconds=0)
+    train(config, tmp_path / "torn", resume=True)
+    assert weights(tmp_path / "torn") == weights(tmp_path / "whole")
+    rows = [
+        [{key: row[key] for key in ("update", "loss", "accuracy", "lr")} for row in Run(path).metrics()]
+        for path in (tmp_path / "whole", tmp_path / "torn")
+    ]
+    assert rows[0] == rows[1]
+    assert [row["update"] for row in rows[0]] == [20, 40]
+
+
+def test_kill_nine_and_resume_end_in_the_same_bits(tmp_path):
+    """The whole program is killed, several times, wherever it happens to be."""
+    config = tiny("graph", "frontier", train__updates=400)
+    file = tmp_path / "config.json"
+    file.write_text(config.model_dump_json())
+    script = (
+        "import json, sys, torch; from pathlib import Path; from deepen import train; "
+        "from deepen.config import parse_config; torch.set_num_threads(1); "
+        "train(parse_config(json.loads(Path(sys.argv[1]).read_text())), Path(sys.argv[2]), resume=True, "
+        "checkpoint_seconds=0)"
+    )
+    torn = tmp_path / "torn"
+    command = [sys.executable, "-c", script, str(file), str(torn)]
+    killed_at = []
+    for rows in (2, 7):
+        process = subprocess.Popen(command)
+        while process.poll() is None and len(Run(torn).metrics()) < rows:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+        killed_at.append(len(Run(torn).metrics()))
+    assert killed_at[-1] < 20
+    assert not Run(torn).weights_file.exists()
+    subprocess.run(command, check=True)
+    train(config, tmp_path / "whole")
+    assert weights(torn) == weights(tmp_path / "whole")
+    assert not [name for name in os.listdir(torn) if name.startswith(".") and name.endswith("safetensors")]
+
+
+def test_a_torn_row_of_metrics_is_dropped(tmp_path):
+    config = tiny("graph", "frontier")
+    train(config, tmp_path / "run")
+    run = Run(tmp_path / "run")
+    with run.metrics_file.open("a") as file:
+        file.write('{"update": 60, "lo')
+    assert [row["update"] for row in run.metrics()] == [20, 40]
+    assert run.rewind_metrics(20) == run.metrics()[-1]["seconds"]
+    assert [row["update"] for row in run.metrics()] == [20]
+
+
+def test_a_non_finite_loss_stops_and_leaves_the_last_good_checkpoint(tmp_path):
+    config = tiny("graph", "frontier", train__updates=60)
+
+    def poison(update, loss, accuracy):
+        if update == 25:
+            with torch.no_grad():
+                for model in live:
+                    model.core.gate.bias.fill_(float("nan"))
+
+    live = []
+    original = DepthRecurrent.__init__
+
+    def remember(self, *arguments):
+        original(self, *arguments)
+        live.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DepthRecurrent, "__init__", remember)
+        with pytest.raises(TrainingError, match=r"update 26: loss nan.*checkpoint of update 20 is intact"):
+            train(config, tmp_path / "run", watch=poison, checkpoint_seconds=0)
+    train(config, tmp_path / "run", resume=True)  # goes on from update 20 with healthy weights
+    assert isfinite(Run(tmp_path / "run").metrics()[-1]["loss"])
+    train(config, tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+def test_detached_start_cuts_the_gradient_but_not_the_thought():
+    """Some of the T steps are taken without gradient; the answer is that of T steps all the same."""
+    config = tiny("graph", "frontier", model__core__state_noise=0.0, train__steps=(6, 6))
+    model = DepthRecurrent(config.model)
+    batch = batch_of("graph", examples("graph", num=4))
+    whole, _ = training_loss(model, batch, config, update=0)
+    torn, _ = training_loss(model, batch, changed(config, train__detached_start=1.0), update=0)
+    assert whole.item() == torn.item()
+    gradients = [torch.autograd.grad(loss, model.core.gate.bias)[0] for loss in (whole, torn)]
+    assert not torch.allclose(*gradients)
+
+
+def test_alpha_supervises_every_step():
+    config = tiny("graph", "frontier", train__steps=(4, 4), train__alpha=1.0)
+    model = DepthRecurrent(config.model)
+    _, output = training_loss(model, batch_of("graph", examples("graph", num=4)), config, update=0)
+    assert output.steps == (1, 2, 3, 4)
+
+
+def test_an_existing_run_is_never_overwritten(tmp_path):
+    config = tiny("graph", "frontier", train__updates=3)
+    train(config, tmp_path / "run")
+    before = weights(tmp_path / "run")
+    with pytest.raises(RunError, match="already holds a run"):
+        train(config, tmp_path / "run")
+    with pytest.raises(RunError, match="another config"):
+        train(changed(config, seed=9), tmp_path / "run", resume=True)
+    assert weights(tmp_path / "run") == before
+    train(config, tmp_path / "run", resume=True)  # finished: nothing left to do
+    assert weights(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data__distribution": "papre"}, "no distribution 'papre'"),
+        ({"grid__difficulties": (40,), "grid__distribution": "paper"}, "at most 20 nodes"),
+        ({"model__perception__kind": "hierarchical"}, "cannot be perceived"),
+        ({"model__perception__vocabulary": 5}, "too many for this model"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(changes, words, tmp_path):
+    with pytest.raises(ConfigError, match=words):
+        train(tiny("graph", "frontier", **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_folder_says_what_it_is(tmp_path):
+    config = tiny("graph", "frontier", train__updates=3)
+    run = train(config, tmp_path / "run")
+    content = json.loads(run.config_file.read_text())
+    assert content["run_id"] == config.run_id
+    assert run.config == config
+    assert {"code", "libraries", "machine"} <= content.keys()
+    model, loaded = load_model(run.weights_file, torch.device("cpu"))
+    assert loaded == config
+    assert not model.training
+
+
+def broken(path, what):
+    run = Run(path)
+    data = run.weights_file.read_bytes()
+    if what == "truncated":
+        run.weights_file.write_bytes(data[: len(data) // 2])
+    elif what == "foreign":
+        from safetensors.torch import save_file
+
+        save_file({"weight": torch.zeros(3)}, run.weights_file)
+    elif what == "empty":
+        run.weights_file.write_bytes(b"")
+    elif what == "pickle":
+        torch.save({"weight": torch.zeros(3)}, run.weights_file)
+    elif what == "misfit":
+        run.weights_file.write_bytes(data.replace(b'"core.gate.bias"', b'"core.hate.bias"'))
+    elif what == "missing":
+        run.weights_file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("truncated", "not a readable safetensors file, maybe truncated"),
+        ("empty", "not a readable safetensors file"),
+        ("pickle", "not a readable safetensors file"),
+        ("foreign", "not written by Deepen"),
+        ("misfit", "does not fit its own config"),
+        ("missing", "no trained weights yet"),
+    ],
+)
+def test_broken_weights_are_refused_with_a_reason(what, words, tmp_path):
+    train(tiny("graph", "frontier", train__updates=1), tmp_path)
+    broken(tmp_path, what)
+    with pytest.raises(RunError, match=words):
+        load_model(tmp_path, torch.device("cpu"))
+
+
+def test_a_truncated_checkpoint_is_refused_and_left_alone(tmp_path):
+    config = tiny("graph", "frontier", train__updates=2)
+    run = train(config, tmp_path)
+    half = run.checkpoint_file.read_bytes()[:1000]
+    run.checkpoint_file.write_bytes(half)
+    with pytest.raises(RunError, match="maybe truncated"):
+        train(config, tmp_path, resume=True)
+    assert run.checkpoint_file.read_bytes() == half
+
+
+def test_a_damaged_config_is_refused(tmp_path):
+    run = train(tiny("graph", "frontier", train__updates=1), tmp_path)
+    run.config_file.write_text('{"run_id": ')
+    with pytest.raises(RunError, match="damaged"):
+        _ = run.config
+    with pytest.raises(RunError, match="not a run folder"):
+        _ = Run(tmp_path / "nowhere").config
