@@ -33,7 +33,7 @@ from deepen.config import (
 from deepen.grid import measure
 from deepen.presets import get_preset
 from deepen.progress import Bar
-from deepen.reasoner import load, shipped
+from deepen.reasoner import find, load, shipped
 from deepen.report import draw_frontier, sparkline, table
 from deepen.runs import Run, load_model, write_atomically
 from deepen.tasks import examples, get_task
@@ -70,8 +70,8 @@ class TrainCommand:
 class GridCommand:
     """Measure accuracy over (difficulty x steps), write grid.json, draw frontier.png."""
 
-    run: tyro.conf.Positional[Path]
-    """A run folder."""
+    run: tyro.conf.Positional[str]
+    """A run folder; or, with --out, a weights file or the name of a shipped checkpoint."""
     distribution: str | None = None
     """Which generator makes the test examples; by default as the run's config says."""
     difficulties: tuple[int, ...] | None = None
@@ -143,14 +143,17 @@ def train_verb(arguments: Sequence[str]) -> None:
 def grid_verb(arguments: Sequence[str]) -> None:
     with _errors_in_one_line("grid"):
         command = tyro.cli(GridCommand, prog="deepen grid", args=arguments)
-    model, config = load_model(command.run, torch.device(_device(command.device)))
+    source = find(command.run)
+    if command.out is None and not source.is_dir():
+        _fail(f"{command.run} is not a run folder: say with --out where grid.json and frontier.png go")
+    model, config = load_model(source, torch.device(_device(command.device)))
     changes = {
         name: value
         for name in ("distribution", "difficulties", "steps", "num_examples")
         if (value := getattr(command, name)) is not None
     }
     wanted = GridConfig.model_validate({**config.grid.model_dump(), **changes})
-    folder = Run(command.out or command.run)
+    folder = Run(command.out or source)
     with Bar("measuring", len(wanted.difficulties) * wanted.num_examples) as bar:
         grid = measure(model, config, wanted, watch=bar.show)
     write_atomically(folder.grid_file, grid.model_dump_json(indent=1).encode() + b"\n")
@@ -197,9 +200,9 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
 }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run one verb."""
-    arguments = sys.argv[1:]
+    arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: deepen VERB ...      (deepen VERB --help tells the rest)\n")
         for verb, (_, about) in VERBS.items():
@@ -270,7 +273,7 @@ def _errors_in_one_line(verb: str) -> Iterator[None]:
     except SystemExit as error:
         if error.code in (0, None):
             raise
-        words = re.sub(r"[│╭╮╰╯─]+", " ", printed.getvalue())
+        words = re.sub(r"╭.*?╮|[│╰╯─]+", " ", printed.getvalue())
         for noise in (r"\[type=.*?\]", r"For further information visit\s+\S+", r"For full helptext.*"):
             words = re.sub(noise, "", words, flags=re.DOTALL)
         _fail(f"{' '.join(words.split())} (see deepen {verb} --help)")

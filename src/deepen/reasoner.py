@@ -4,9 +4,10 @@ A `Reasoner` takes questions as plain data, thinks for a given number of steps o
 settled, and returns for each the probability after every step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Reasoner:
         return self.answer_many([question], steps)[0]
 
     def answer_many(
-        self, questions: Sequence[Any], steps: int | Sequence[int | None] | None = None
+        self, questions: Sequence[Any], steps: int | Iterable[int | None] | None = None
     ) -> list[Answer]:
         """Answer questions of any mix of sizes, in order; `steps` is for all of them, or one for each."""
         budgets = _budgets(steps, len(questions))
@@ -90,15 +91,18 @@ class Reasoner:
         return [answers[place] for place in range(len(encoded))]
 
 
-def _budgets(steps: int | Sequence[int | None] | None, num: int) -> list[int | None]:
+def _budgets(steps: int | Iterable[int | None] | None, num: int) -> list[int | None]:
     """One budget for each question, checked."""
-    budgets = [steps] * num if steps is None or isinstance(steps, int) else list(steps)
-    if len(budgets) != num:
-        raise ValueError(f"steps has {len(budgets)} entries for {num} questions")
-    for budget in budgets:
-        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 1):
-            raise ValueError(f"steps must be a whole number of at least 1, or None, got {budget!r}")
-    return budgets
+    each = list(steps) if isinstance(steps, Iterable) and not isinstance(steps, str) else [steps] * num
+    if len(each) != num:
+        raise ValueError(f"steps has {len(each)} entries for {num} questions")
+    return [None if budget is None else _budget(budget) for budget in each]
+
+
+def _budget(steps: object) -> int:
+    if isinstance(steps, bool) or not isinstance(steps, Integral) or steps < 1:
+        raise ValueError(f"steps must be a whole number of at least 1, or None, got {steps!r}")
+    return int(steps)
 
 
 def shipped() -> dict[str, Path]:
@@ -107,12 +111,17 @@ def shipped() -> dict[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.safetensors"))}
 
 
-def load(name: str | Path, device: str = "cpu") -> Reasoner:
-    """A reasoner: a shipped checkpoint by name, a run folder, or a model.safetensors file."""
+def find(name: str | Path) -> Path:
+    """Where a model is: a shipped checkpoint by name, a run folder, or a weights file."""
     path = shipped().get(str(name), Path(name))
     if not path.exists():
         raise RunError(
             f"no run folder or weights file '{name}', and no shipped checkpoint of that name"
             f" (shipped: {', '.join(shipped()) or 'none'})"
         )
-    return Reasoner(*load_model(path, torch.device(device)))
+    return path
+
+
+def load(name: str | Path, device: str = "cpu") -> Reasoner:
+    """A reasoner: a shipped checkpoint by name, a run folder, or a weights file."""
+    return Reasoner(*load_model(find(name), torch.device(device)))

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from itertools import pairwise
 from math import inf
+from numbers import Integral
 from random import Random
 from typing import Any
 
@@ -107,9 +108,9 @@ def _index_nodes(question: Mapping[str, Any]) -> dict[Any, int]:
 
 def _named(node: Any, where: str) -> str | int:
     """Names are strings or integers (JSON's true and false are neither)."""
-    if isinstance(node, bool) or not isinstance(node, str | int):
+    if isinstance(node, bool) or not isinstance(node, str | Integral):
         raise QuestionError(f"{where}: a node name is a string or an integer, got {node!r}")
-    return node
+    return node if isinstance(node, str) else int(node)
 
 
 def _find(index: dict[Any, int], role: str, node: Any) -> int:

@@ -1,0 +1,114 @@
+"""Asking: the shipped checkpoint, any mix of questions, halting, and what is refused."""
+
+import pytest
+import torch
+from conftest import tiny
+
+import deepen
+from deepen.runs import RunError
+from deepen.train import train
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return deepen.load("graph")
+
+
+@pytest.fixture(scope="module", params=["logic", "family", "graph"])
+def runs(request, tmp_path_factory):
+    """A barely trained reasoner of each task, from its run folder."""
+    path = tmp_path_factory.mktemp("runs") / request.param
+    train(tiny(request.param, train__updates=2), path)
+    return deepen.load(path)
+
+
+def chain(num, cut=None):
+    edges = [[f"n{i}", f"n{i + 1}"] for i in range(num) if i != cut]
+    return {"nodes": [f"n{i}" for i in range(num + 1)], "edges": edges, "source": "n0", "target": f"n{num}"}
+
+
+@pytest.mark.parametrize("hops", [6, 8, 12, 16, 24, 40])
+def test_the_shipped_model_has_the_exact_frontier(graph, hops):
+    """.50 one step short, >= .99 from T = h on, still at T = 3h; half of the negatives are cut paths."""
+    drawn = deepen.examples("graph", "cut", hops, seed=77, num=200)
+    answers = graph.answer_many([one.question for one in drawn], steps=3 * hops)
+    labels = torch.tensor([one.label for one in drawn])
+    says_yes = torch.tensor([answer.trace for answer in answers]) > 0.5
+    accuracy = (says_yes == labels[:, None]).float().mean(dim=0)
+    assert 0.45 <= accuracy[hops - 2] <= 0.55
+    assert accuracy[hops - 1] >= 0.99
+    assert accuracy[-1] >= 0.99
+
+
+def test_the_shipped_model_crosses_hundreds_of_hops(graph):
+    answers = graph.answer_many([chain(200), chain(200, cut=120)], steps=220)
+    assert [answer.label for answer in answers] == [True, False]
+    assert 200 <= next(step for step, p in enumerate(answers[0].trace, start=1) if p > 0.5) <= 220
+
+
+def test_left_alone_it_never_stops_before_it_has_arrived(graph):
+    """It halts by itself: late enough to be right, and long before the cut-off."""
+    for hops in (1, 5, 20, 60):
+        drawn = deepen.examples("graph", "cut", hops, seed=5, num=60)
+        answers = graph.answer_many([one.question for one in drawn])
+        assert [answer.label for answer in answers] == [one.label for one in drawn]
+        assert all(answer.steps >= hops for answer, one in zip(answers, drawn, strict=True) if one.label)
+    assert graph.answer(chain(60)).steps < 100
+
+
+def test_answers_do_not_depend_on_company(runs):
+    drawn = [
+        one
+        for difficulty in (2, 5, 9)
+        for one in deepen.examples(runs.task.name, difficulty=difficulty, num=3)
+    ]
+    questions = [one.question for one in drawn]
+    budgets = [1, 7, 3, None, 2, 5, 4, None, 6]
+    together = runs.answer_many(questions, steps=budgets)
+    for question, budget, answer in zip(questions, budgets, together, strict=True):
+        alone = runs.answer(question, steps=budget)
+        assert alone.steps == answer.steps == len(answer.trace)
+        assert alone.trace == pytest.approx(answer.trace, abs=1e-5)
+        assert answer.probability == answer.trace[-1]
+        assert answer.label == (answer.probability > 0.5)
+        if budget is not None:
+            assert answer.steps == budget
+
+
+def test_no_questions_no_answers(graph):
+    assert graph.answer_many([]) == []
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5, True, "3", [4, 4]])
+def test_steps_that_make_no_sense_are_refused(graph, steps):
+    with pytest.raises(ValueError, match="steps"):
+        graph.answer_many([chain(3)], steps=steps)
+
+
+def test_a_bad_question_in_a_list_is_named(graph):
+    bad = {**chain(3), "target": "nowhere"}
+    with pytest.raises(deepen.QuestionError, match=r"question 2: target: node 'nowhere'"):
+        graph.answer_many([chain(3), chain(4), bad], steps=5)
+
+
+def test_more_names_than_the_model_knows_are_refused(tmp_path):
+    train(tiny("graph", train__updates=1), tmp_path / "graph")
+    with pytest.raises(deepen.QuestionError, match="14 nodes too many for this model"):
+        deepen.load(tmp_path / "graph").answer(chain(39), steps=3)
+    train(tiny("family", train__updates=1), tmp_path / "family")
+    facts = [f"P{i} is the parent of P{i + 1}" for i in range(21)]
+    with pytest.raises(deepen.QuestionError, match="2 different names too many"):
+        deepen.load(tmp_path / "family").answer({"facts": facts, "query": facts[0]}, steps=3)
+
+
+def test_what_is_not_there_cannot_be_loaded(tmp_path):
+    with pytest.raises(RunError, match=r"no shipped checkpoint of that name \(shipped: graph\)"):
+        deepen.load("grpah")
+    with pytest.raises(RunError, match="does not exist"):
+        deepen.load(tmp_path)
+
+
+def test_loading_is_not_fooled_by_a_checkpoint_for_resuming(tmp_path):
+    run = train(tiny("graph", "frontier", train__updates=1), tmp_path)
+    with pytest.raises(RunError, match="holds no model to load"):
+        deepen.load(run.checkpoint_file)
