@@ -123,7 +123,8 @@ class TrainConfig(Record):
     alpha: Share = 0.0
     """Share of per-step supervision in the loss: 0 is silent thinking, 1 is a loss at every step."""
     detached_start: Share = 0.0
-    """Share of batches that start from a detached, already unrolled state."""
+    """Share of batches that start from a detached, already unrolled state: the first of their T steps,
+    a random number of them, are taken without gradient."""
     lr: Annotated[float, Field(gt=0)] = 3e-4
     """Largest learning rate."""
     schedule: Literal["cosine", "one-cycle"] = "cosine"

@@ -105,7 +105,7 @@ def frontier_graph(seed: int = 0) -> RunConfig:
         grid=GridConfig(
             distribution="cut",
             difficulties=(1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 40),
-            steps=(1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 23, 24, 39, 40, 48, 72, 120),
+            steps=(1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15, 16, 18, 23, 24, 36, 39, 40, 48, 72, 120),
         ),
     )
 

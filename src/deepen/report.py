@@ -78,8 +78,8 @@ def draw_frontier(grid: Grid, path: Path) -> None:
     (low, high), (fewest, most) = grid.train_difficulties, grid.train_steps
     axes.set_title(
         f"{grid.task}: accuracy, n = {grid.config.num_examples} a row\n"
-        f"dashed: training ended at {low}-{high} {grid.difficulty_name}, {fewest}-{most} steps;"
-        f" line: T = {grid.difficulty_name}",
+        f"dashed: trained on {low}-{high} {grid.difficulty_name} with {fewest}-{most} steps;"
+        f" white: T = {grid.difficulty_name}",
         fontsize=10,
     )
     figure.colorbar(image, ax=axes, label="accuracy")

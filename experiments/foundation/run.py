@@ -1,0 +1,133 @@
+"""Train and measure what this folder's page reports; finished runs are reused, torn ones resumed.
+
+    python experiments/foundation/run.py [RUNS]
+
+Writes results.json (every cell, with config, seed, code version and machine), the two figures, and the
+tables between the markers of README.md. RUNS is the folder of run folders (default: runs).
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepen.config import GridConfig, RunConfig
+from deepen.grid import Cell, Grid, measure
+from deepen.presets import get_preset
+from deepen.progress import Bar
+from deepen.report import draw_frontier
+from deepen.runs import load_model, write_atomically
+from deepen.train import train
+
+HERE = Path(__file__).parent
+FAR = GridConfig(
+    distribution="cut",
+    difficulties=(100, 200),
+    steps=(99, 100, 110, 199, 200, 220, 300, 600),
+    num_examples=200,
+)
+TESTED = (6, 8, 12, 16, 24, 40)
+
+
+def configs() -> list[RunConfig]:
+    """The frontier model with three seeds, the paper's graph model with the published three."""
+    frontier = [get_preset("graph", "frontier", seed) for seed in (0, 1, 2)]
+    return frontier + [get_preset("graph", "paper", seed) for seed in (42, 43, 44)]
+
+
+def result(config: RunConfig, runs: Path) -> dict[str, Any]:
+    """Train one config and measure it."""
+    path = runs / config.run_name
+    with Bar(f"training {config.run_name}", config.train.updates) as bar:
+        run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
+    model, _ = load_model(path, torch.device("cpu"))
+    grids = {"grid": config.grid}
+    if config.preset == "frontier":
+        grids["far"] = FAR
+    measured = {}
+    for name, grid in grids.items():
+        with Bar(f"measuring {config.run_name}", len(grid.difficulties) * grid.num_examples) as bar:
+            measured[name] = measure(model, config, grid, watch=bar.show).model_dump(mode="json")
+    described = json.loads(run.config_file.read_text())
+    return {
+        **described,
+        "parameters": model.num_parameters,
+        "seconds": run.metrics()[-1]["seconds"],
+        **measured,
+    }
+
+
+def frontier_table(results: list[dict[str, Any]]) -> str:
+    lines = ["| seed | hops | T = h-1 | T = h | T = 1.1h | T = 3h | n |", "|---|---|---|---|---|---|---|"]
+    for one in results:
+        near, far = Grid.model_validate(one["grid"]), Grid.model_validate(one["far"])
+        rows = [(near, h, None) for h in TESTED] + [(far, h, h + h // 10) for h in FAR.difficulties]
+        for grid, hops, later in rows:
+            cells = [grid.cell(hops, steps) for steps in (hops - 1, hops, 3 * hops)]
+            cells_shown = [shown(cell) for cell in cells]
+            cells_shown.insert(2, shown(grid.cell(hops, later)) if later else "")
+            seed = one["config"]["seed"]
+            lines.append(f"| {seed} | {hops} | {' | '.join(cells_shown)} | {cells[0].num} |")
+    return "\n".join(lines)
+
+
+def shown(cell: Cell) -> str:
+    return f"{cell.accuracy:.3f} [{cell.low:.3f}, {cell.high:.3f}]"
+
+
+def paper_table(results: list[dict[str, Any]]) -> str:
+    """Published figure beside ours; a cell of ours lists its seeds."""
+    published = json.loads((HERE.parent / "published.json").read_text())["grids"]["graph"]
+    grids = [Grid.model_validate(one["grid"]) for one in results]
+    lines = ["| hops | " + " | ".join(f"T={steps}" for steps in published["steps"]) + " |"]
+    lines.append("|---" * (1 + len(published["steps"])) + "|")
+    for hops, row in zip(published["difficulty"], published["accuracy"], strict=True):
+        texts = []
+        for steps, accuracy in zip(published["steps"], row, strict=True):
+            ours = " ".join(f"{grid.cell(hops, steps).accuracy:.2f}" for grid in grids)
+            texts.append(f"{accuracy:.2f}: {ours}")
+        lines.append(f"| {hops} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def times(results: list[dict[str, Any]]) -> str:
+    lines = ["| run | parameters | updates | seconds | threads | code |", "|---|---|---|---|---|---|"]
+    for one in results:
+        config = one["config"]
+        columns = (
+            f"{config['preset']} seed {config['seed']}",
+            f"{one['parameters']:,}",
+            f"{config['train']['updates']:,}",
+            f"{one['seconds']:.0f}",
+            str(one["machine"]["threads"]),
+            one["code"]["commit"],
+        )
+        lines.append(f"| {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
+    results = [result(config, runs) for config in configs()]
+    write_atomically(HERE / "results.json", json.dumps(results).encode() + b"\n")
+    frontier = [one for one in results if one["config"]["preset"] == "frontier"]
+    paper = [one for one in results if one["config"]["preset"] == "paper"]
+    draw_frontier(Grid.model_validate(frontier[0]["grid"]), HERE / "frontier.png")
+    draw_frontier(Grid.model_validate(paper[0]["grid"]), HERE / "paper.png")
+    page = HERE / "README.md"
+    text = page.read_text()
+    for name, table in (
+        ("frontier", frontier_table(frontier)),
+        ("paper", paper_table(paper)),
+        ("times", times(results)),
+    ):
+        before, rest = text.split(f"<!-- {name} -->\n")
+        _, after = rest.split(f"<!-- /{name} -->\n")
+        text = f"{before}<!-- {name} -->\n{table}\n<!-- /{name} -->\n{after}"
+    write_atomically(page, text.encode())
+
+
+if __name__ == "__main__":
+    main()
