@@ -45,6 +45,7 @@ def test_a_small_set_is_learnt_by_heart(task, tmp_path):
         task,
         **{f"model__core__{name}": value for name, value in core.items()},
         data__train_set=16,
+        data__batch=16,
         train__updates=200,
         train__steps=(2, 3),
         train__lr=2e-3,
@@ -161,9 +162,9 @@ def test_a_non_finite_loss_stops_and_leaves_the_last_good_checkpoint(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DepthRecurrent, "__init__", remember)
-        with pytest.raises(TrainingError, match=r"update 26: loss nan.*checkpoint of update 20 is intact"):
+        with pytest.raises(TrainingError, match=r"update 26: loss nan.*checkpoint of update 24 is intact"):
             train(config, tmp_path / "run", watch=poison, checkpoint_seconds=0)
-    train(config, tmp_path / "run", resume=True)  # goes on from update 20 with healthy weights
+    train(config, tmp_path / "run", resume=True)  # goes on from update 24 with healthy weights
     assert isfinite(Run(tmp_path / "run").metrics()[-1]["loss"])
     train(config, tmp_path / "whole")
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")

@@ -83,10 +83,13 @@ class Stream:
         if size is not None and size < config.data.batch:
             raise ValueError(f"a training set of {size} is smaller than one batch of {config.data.batch}")
         self._fixed = None if size is None else [self._make(index) for index in range(size)]
+        # A window never holds an example of a small fixed set several times.
+        epoch = BATCHES_PER_WINDOW if size is None else size // config.data.batch
+        self._batches_per_window = min(BATCHES_PER_WINDOW, epoch)
 
     def __getitem__(self, update: int) -> Batch:
         """The batch of one update, counted from 0."""
-        window, place = divmod(update, BATCHES_PER_WINDOW)
+        window, place = divmod(update, self._batches_per_window)
         for number in (window, window + 1):
             if number not in self._windows:
                 self._windows[number] = self._worker.submit(self._window, number)
@@ -104,15 +107,14 @@ class Stream:
         return self._task.encode(example.question), example.label
 
     def _window(self, number: int) -> list[list[Labelled]]:
-        size = self.config.data.batch
-        first = number * BATCHES_PER_WINDOW * size
-        indices = range(first, first + BATCHES_PER_WINDOW * size)
+        size, num_batches = self.config.data.batch, self._batches_per_window
+        indices = range(number * num_batches * size, (number + 1) * num_batches * size)
         if self._fixed is None:
             chosen = [self._make(index) for index in indices]
         else:
             chosen = [self._fixed[self._shuffled(index)] for index in indices]
         chosen.sort(key=lambda one: len(one[0].tokens))
-        order = np.random.default_rng([abs(self.config.seed), number]).permutation(BATCHES_PER_WINDOW)
+        order = np.random.default_rng([self.config.seed, number]).permutation(num_batches)
         return [chosen[place * size : (place + 1) * size] for place in order]
 
     def _shuffled(self, position: int) -> int:
@@ -127,7 +129,5 @@ class Stream:
         if getattr(self, "_order_of", None) != epoch:
             assert self._fixed is not None
             self._order_of = epoch
-            self._order = np.random.default_rng([abs(self.config.seed), epoch, 1]).permutation(
-                len(self._fixed)
-            )
+            self._order = np.random.default_rng([self.config.seed, epoch, 1]).permutation(len(self._fixed))
         return self._order

@@ -157,7 +157,7 @@ class RunConfig(Record):
     """The task to learn."""
     preset: PresetName
     """The preset this config started from."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     """Decides the training examples, the initial weights and every random draw."""
     model: ModelConfig
     """The model."""

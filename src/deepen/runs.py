@@ -15,6 +15,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """How far a training has come, and what the next row of metrics.jsonl has gathered so far."""
+
+    update: int = 0
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
 
 
 class Run:
@@ -91,17 +101,19 @@ class Run:
         header = {**self.description(), "config": self.config.model_dump(mode="json")}
         _save(self.weights_file, model.state_dict(), header)
 
-    def save_checkpoint(self, update: int, model: DepthRecurrent, optimiser: torch.optim.Optimizer) -> None:
+    def save_checkpoint(
+        self, progress: Progress, model: DepthRecurrent, optimiser: torch.optim.Optimizer
+    ) -> None:
         """All that the next update needs; every random draw is a function of seed and update."""
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         for number, state in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{key}": tensor for key, tensor in state.items()}
-        _save(self.checkpoint_file, tensors, {"update": update})
+        _save(self.checkpoint_file, tensors, asdict(progress))
 
-    def load_checkpoint(self, model: DepthRecurrent, optimiser: torch.optim.Optimizer) -> int:
-        """Restore the last checkpoint; returns the number of updates done (0 without one)."""
+    def load_checkpoint(self, model: DepthRecurrent, optimiser: torch.optim.Optimizer) -> Progress:
+        """Restore the last checkpoint, if there is one; returns how far it had come."""
         if not self.checkpoint_file.exists():
-            return 0
+            return Progress()
         tensors, header = _load(self.checkpoint_file)
         weights: dict[str, Tensor] = {}
         states: dict[int, dict[str, Tensor]] = {}
@@ -114,7 +126,7 @@ class Run:
                 states.setdefault(int(number), {})[key] = tensor
         _fill(model, weights, self.checkpoint_file)
         optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
-        return int(header["update"])
+        return Progress(**header)
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         with self.metrics_file.open("a") as file:

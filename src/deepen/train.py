@@ -18,7 +18,7 @@ from deepen.batches import Stream, check_vocabulary
 from deepen.config import ConfigError, RunConfig, TrainConfig
 from deepen.loss import blended_loss
 from deepen.model import DepthRecurrent
-from deepen.runs import Run, RunError
+from deepen.runs import Progress, Run, RunError
 from deepen.shapes import Batch, Output
 from deepen.tasks import Split, get_task
 from deepen.unroll import Fixed, unroll
@@ -60,9 +60,9 @@ def train(
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay, fused=True
     )
-    done = run.load_checkpoint(model, optimiser)
-    if done < config.train.updates:
-        _train(config, run, model, optimiser, done, torch.device(device), watch, checkpoint_seconds)
+    progress = run.load_checkpoint(model, optimiser)
+    if progress.update < config.train.updates:
+        _train(config, run, model, optimiser, progress, torch.device(device), watch, checkpoint_seconds)
     run.save_weights(model)
     return run
 
@@ -72,55 +72,55 @@ def _train(
     run: Run,
     model: DepthRecurrent,
     optimiser: torch.optim.Optimizer,
-    done: int,
+    progress: Progress,
     device: torch.device,
     watch: Watcher,
     checkpoint_seconds: float,
 ) -> None:
-    total = config.train.updates
     began = saved_at = time.monotonic()
-    began -= run.rewind_metrics(done)
+    began -= run.rewind_metrics(progress.update)
+    last_checkpoint = progress.update
     stream = Stream(config)
-    losses: list[float] = []
-    correct: list[float] = []
-    last_checkpoint = done
-    for update in range(done, total):
-        rate = learning_rate(config.train, update)
+    while progress.update < config.train.updates:
+        rate = learning_rate(config.train, progress.update)
         for group in optimiser.param_groups:
             group["lr"] = rate
-        batch = stream[update].to(device)
-        loss, output = training_loss(model, batch, config, update)
+        batch = stream[progress.update].to(device)
+        loss, output = training_loss(model, batch, config, progress.update)
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
         if not (isfinite(loss.item()) and isfinite(norm.item())):
             raise TrainingError(
-                f"update {update + 1}: loss {loss.item()}, gradient norm {norm.item()}; stopped before the"
-                f" weights were touched. The checkpoint of update {last_checkpoint} is intact in {run.path};"
+                f"update {progress.update + 1}: loss {loss.item()}, gradient norm {norm.item()};"
+                f" the checkpoint of update {last_checkpoint} is intact in {run.path};"
                 " a smaller --train.lr may help"
             )
+        now = time.monotonic()
+        if now - saved_at >= checkpoint_seconds:
+            # Before the step: these weights have just shown that they give a finite loss.
+            run.save_checkpoint(progress, model, optimiser)
+            saved_at, last_checkpoint = now, progress.update
         optimiser.step()
 
-        losses.append(loss.item())
-        correct.append(((output.logits[:, -1] > 0) == (batch.labels > 0.5)).float().mean().item())
-        finished = update + 1
-        watch(finished, losses[-1], correct[-1])
-        if finished % ROW_EVERY == 0 or finished == total:
-            now = time.monotonic()
+        progress.update += 1
+        progress.losses.append(loss.item())
+        right = (output.logits[:, -1] > 0) == (batch.labels > 0.5)
+        progress.accuracies.append(right.float().mean().item())
+        watch(progress.update, progress.losses[-1], progress.accuracies[-1])
+        if progress.update % ROW_EVERY == 0 or progress.update == config.train.updates:
             run.append_metrics(
                 {
-                    "update": finished,
-                    "loss": sum(losses) / len(losses),
-                    "accuracy": sum(correct) / len(correct),
+                    "update": progress.update,
+                    "loss": sum(progress.losses) / len(progress.losses),
+                    "accuracy": sum(progress.accuracies) / len(progress.accuracies),
                     "lr": rate,
-                    "seconds": round(now - began, 2),
+                    "seconds": round(time.monotonic() - began, 2),
                 }
             )
-            losses.clear()
-            correct.clear()
-            if now - saved_at >= checkpoint_seconds or finished == total:
-                run.save_checkpoint(finished, model, optimiser)
-                saved_at, last_checkpoint = now, finished
+            progress.losses.clear()
+            progress.accuracies.clear()
+    run.save_checkpoint(progress, model, optimiser)
 
 
 def training_loss(
