@@ -17,8 +17,10 @@ from deepen.config import GridConfig, RunConfig
 from deepen.grid import Cell, Grid, measure
 from deepen.presets import get_preset
 from deepen.progress import Bar
+from deepen.reasoner import Reasoner
 from deepen.report import draw_frontier
 from deepen.runs import load_model, write_atomically
+from deepen.tasks import examples
 from deepen.train import train
 
 HERE = Path(__file__).parent
@@ -46,10 +48,12 @@ def result(config: RunConfig, runs: Path) -> dict[str, Any]:
     grids = {"grid": config.grid}
     if config.preset == "frontier":
         grids["far"] = FAR
-    measured = {}
+    measured: dict[str, Any] = {}
     for name, grid in grids.items():
         with Bar(f"measuring {config.run_name}", len(grid.difficulties) * grid.num_examples) as bar:
             measured[name] = measure(model, config, grid, watch=bar.show).model_dump(mode="json")
+    if config.preset == "paper":
+        measured["letters"] = seen_and_unseen_letters(Reasoner(model, config))
     described = json.loads(run.config_file.read_text())
     return {
         **described,
@@ -57,6 +61,30 @@ def result(config: RunConfig, runs: Path) -> dict[str, Any]:
         "seconds": run.metrics()[-1]["seconds"],
         **measured,
     }
+
+
+def seen_and_unseen_letters(reasoner: Reasoner) -> list[dict[str, Any]]:
+    """The 12-hop row at T = 20, apart for graphs whose letters all occur in training (16 nodes at most)."""
+    drawn = examples("graph", "paper", 12, num=500)
+    answers = reasoner.answer_many([example.question for example in drawn], steps=20)
+    rows = []
+    for unseen in (False, True):
+        chosen = [
+            (example.label, answer.label)
+            for example, answer in zip(drawn, answers, strict=True)
+            if (len(example.question["nodes"]) > 16) == unseen
+        ]
+        positives = [said for label, said in chosen if label]
+        negatives = [said for label, said in chosen if not label]
+        rows.append(
+            {
+                "unseen_letters": unseen,
+                "num": len(chosen),
+                "true_positive_rate": sum(positives) / len(positives),
+                "true_negative_rate": 1 - sum(negatives) / len(negatives),
+            }
+        )
+    return rows
 
 
 def frontier_table(results: list[dict[str, Any]]) -> str:
@@ -92,6 +120,20 @@ def paper_table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def letters_table(results: list[dict[str, Any]]) -> str:
+    lines = ["| seed | letters | true-positive rate | true-negative rate | n |", "|---|---|---|---|---|"]
+    for one in results:
+        for row in one["letters"]:
+            kind = (
+                "17-18 nodes, some never seen"
+                if row["unseen_letters"]
+                else "14-16 nodes, all seen in training"
+            )
+            rates = f"{row['true_positive_rate']:.3f} | {row['true_negative_rate']:.3f}"
+            lines.append(f"| {one['config']['seed']} | {kind} | {rates} | {row['num']} |")
+    return "\n".join(lines)
+
+
 def times(results: list[dict[str, Any]]) -> str:
     lines = ["| run | parameters | updates | seconds | threads | code |", "|---|---|---|---|---|---|"]
     for one in results:
@@ -121,6 +163,7 @@ def main() -> None:
     for name, table in (
         ("frontier", frontier_table(frontier)),
         ("paper", paper_table(paper)),
+        ("letters", letters_table(paper)),
         ("times", times(results)),
     ):
         before, rest = text.split(f"<!-- {name} -->\n")
