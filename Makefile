@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# On a machine without a GPU this build is small; pyproject.toml itself takes a range.
+# The version that the figures in this repository were made with; pyproject.toml itself takes a range.
 TORCH ?= torch==2.13.0
 
 .PHONY: run test setup

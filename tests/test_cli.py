@@ -33,7 +33,7 @@ def inside(capsys, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("verb", [(), ("train",), ("grid",), ("solve",), ("train", "logic")])
+@pytest.mark.parametrize("verb", [(), ("train",), ("grid",), ("audit",), ("solve",), ("train", "logic")])
 def test_help(verb, inside, tmp_path):
     code, out, errors = inside(*verb, "--help", cwd=tmp_path)
     assert code == 0
@@ -109,12 +109,24 @@ MISTAKES = [
     (["train", "graph", "--config", "nowhere.json"], "nowhere.json"),
     (["train", "graph", "--config", "misspelt.json"], "unknown key 'sede' in RunConfig; did you mean 'seed'"),
     (["train", "graph", "--config", "torn.json"], "not JSON"),
+    (["train", "graph", "--config", "hollow.json"], "bad config"),
+    (["train", "graph", "--config", "misspelt.json", "--preset", "paper"], "leave out --preset"),
+    (["train", "graph", "--data.train-set", "10"], "smaller than one batch"),
+    (["train", "graph", "--seed", "9" * 25], "less than"),
     (["train", "graph", "--config", "logic.json"], "a config for 'logic'"),
     (["grid", "nowhere"], "no run folder or weights file 'nowhere'"),
     (["grid", "."], "does not exist"),
     (["grid", "graph", "--out", "x", "--difficulties", "0"], "greater than 0"),
     (["grid", "graph", "--out", "x", "--distribution", "papre"], "no distribution 'papre'"),
+    (["grid", "graph", "--out", "x", "--steps"], "one or more increasing numbers"),
+    (["grid", "graph", "--out", "x", "--steps", "3", "2"], "increasing"),
+    (["grid", "graph", "--out", "torn.json"], "torn.json"),
+    (["audit", "chess"], "invalid choice 'chess'"),
+    (["audit", "graph", "--distribution", "papre"], "no distribution 'papre'"),
+    (["audit", "graph", "--difficulties", "40"], "at most 20 nodes"),
+    (["audit", "graph", "--num-examples", "0"], "at least 2"),
     (["solve", "graph", "{"], "not JSON"),
+    (["solve", "graph", "[" * 100_000], "not JSON"),
     (["solve", "graph", '{"edges": [], "source": 1, "target": 2}'], "the graph is empty"),
     (["solve", "graph", '{"edges": [[1, 2]], "source": 1, "target": 3}'], "node 3 is not in the graph"),
     (["solve", "graph", '{"edges": [[1, 2]], "source": 1, "target": 2}', "--steps", "0"], "at least 1"),
@@ -131,6 +143,7 @@ def desk(tmp_path_factory):
     good = tiny("graph").model_dump(mode="json")
     (folder / "misspelt.json").write_text(json.dumps({**good, "sede": 1}))
     (folder / "torn.json").write_text(json.dumps(good)[:100])
+    (folder / "hollow.json").write_text('{"run_id": 1}')
     (folder / "logic.json").write_text(tiny("logic").model_dump_json())
     return folder
 
@@ -151,6 +164,13 @@ def test_the_program_itself_ends_with_the_same_line(desk):
     assert done.returncode == 2
     assert done.stderr.startswith("deepen: no checkpoint for 'logic'")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_task_may_come_after_the_flags(inside, tmp_path):
+    command = ["train", *SMALL, "--train.updates", "1", "--data.train-set", "16", "--out", "run", "logic"]
+    code, _, errors = inside(*command, cwd=tmp_path)
+    assert code == 0, errors
+    assert Run(tmp_path / "run").config.task == "logic"
 
 
 def test_a_run_can_be_repeated_from_its_own_config(tmp_path):

@@ -1,7 +1,9 @@
 """Configs are strict, and say what is wrong."""
 
+import json
+
 import pytest
-from conftest import changed
+from conftest import ROOT, changed
 from pydantic import ValidationError
 
 from deepen.config import ConfigError, parse_config
@@ -31,6 +33,12 @@ def broken(*path_and_value):
         (broken("train", "steps", (8, 5)), "train.steps must be"),
         (broken("data", "difficulties", (0, 5)), "data.difficulties must be"),
         (broken("task", "chess"), "task"),
+        (broken("seed", -1), "seed"),
+        (broken("seed", 2**70), "seed"),
+        (broken("data", "train_set", 10), "a train_set of 10 is smaller than one batch of 64"),
+        (broken("grid", "steps", ()), "steps must be one or more increasing numbers"),
+        (broken("grid", "steps", (3, 2)), "steps must be one or more increasing numbers"),
+        (broken("grid", "difficulties", (2, 2)), "difficulties must be one or more increasing numbers"),
         ([], "bad config"),
         ({}, "model: Field required"),
     ],
@@ -64,3 +72,37 @@ def test_frontier_is_trained_inside_its_promised_range():
 def test_unknown_presets_are_refused():
     with pytest.raises(ConfigError, match="no preset 'frontier' for task 'logic'"):
         get_preset("logic", "frontier")
+
+
+@pytest.mark.parametrize("task", ["graph", "logic", "family"])
+def test_the_paper_presets_are_the_published_protocol(task):
+    published = json.loads((ROOT / "experiments/published.json").read_text())["training"]
+    common, own = published["common"], published[task]
+    config = get_preset(task, "paper")
+    core, data, train, grid = config.model.core, config.data, config.train, config.grid
+    assert (core.width, core.heads, core.feedforward) == (own["width"], own["heads"], own["ff"])
+    assert (core.activation, core.depth_rows) == (own["activation"], own["depth_rows"])
+    assert (core.layer_scale, core.gate_bias, core.dropout) == (
+        own.get("layer_scale"),
+        -2.0,
+        common["dropout"],
+    )
+    assert (core.recall, core.state_norm, core.state_noise, train.detached_start) == (False, False, 0.0, 0.0)
+    assert list(train.steps) == own["train_T"]
+    assert (train.updates, data.batch, data.train_set) == (own["updates"], own["batch"], own["train_set"])
+    assert train.updates == own["epochs"] * (own["train_set"] // own["batch"])
+    assert (train.lr, train.weight_decay, train.clip) == (
+        common["lr"],
+        common["weight_decay"],
+        common["grad_clip"],
+    )
+    assert (train.schedule, train.alpha, data.distribution, grid.distribution) == (
+        "cosine",
+        0.0,
+        "paper",
+        "paper",
+    )
+    assert list(data.difficulties) == own.get("train_hops", own.get("train_depths"))
+    assert list(grid.difficulties) == own.get("test_hops", own.get("test_depths"))
+    assert list(grid.steps) == own["test_T"]
+    assert grid.num_examples == own["test_per_difficulty"]

@@ -8,11 +8,14 @@ import torch
 from conftest import batch_of, tiny
 from torch import nn
 
+from deepen import report
 from deepen.config import GridConfig
-from deepen.grid import measure, wilson
+from deepen.grid import measure
 from deepen.model import DepthRecurrent
+from deepen.progress import Bar
 from deepen.report import _boundaries, draw_frontier, sparkline, summary, table
 from deepen.shapes import Output, State
+from deepen.stats import wilson
 from deepen.tasks import examples
 from deepen.unroll import Fixed
 
@@ -118,6 +121,20 @@ def test_the_picture_is_drawn(tmp_path):
     assert (tmp_path / "frontier.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_picture_shows_where_training_ended(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(report, "_save", lambda figure, path: drawn.append(figure))
+    draw_frontier(measure(Searcher(), RUN, GRID), None)
+    lines = drawn[0].axes[0].lines
+    dashed = [
+        (list(line.get_xdata()), list(line.get_ydata())) for line in lines if line.get_linestyle() == "--"
+    ]
+    # Trained on 1-5 hops and 5-8 steps: between rows 4 and 7, between columns 4 and 6.
+    assert ([0, 1], [2.5, 2.5]) in dashed
+    assert ([3.5, 3.5], [0, 1]) in dashed
+    assert len(dashed) == 2
+
+
 def test_training_boundaries_lie_between_the_right_ticks():
     assert _boundaries((1, 2, 4, 6, 8), (1, 5)) == [2.5]
     assert _boundaries((1, 2, 4, 6, 8), (2, 6)) == [0.5, 3.5]
@@ -129,3 +146,12 @@ def test_a_sparkline_rises_with_its_values():
     line = sparkline([0.0, 0.5, 1.0])
     assert line == "".join(sorted(line))
     assert len(sparkline([0.5] * 1000)) <= 60
+
+
+def test_a_bar_without_a_terminal_prints_some_lines(capsys):
+    with Bar("working", 1000) as bar:
+        for done in range(1, 1001):
+            bar.show(done, "so far")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 20
+    assert lines[-1] == "working 1000/1000  so far"

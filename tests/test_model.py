@@ -236,19 +236,43 @@ def test_depth_embeddings_beyond_the_table_use_its_last_row():
     assert not torch.equal(model.core(start, scene, 2).hidden, model.core(start, scene, 3).hidden)
 
 
-def test_each_switch_changes_the_step():
-    """Every ingredient does something when on, and adds no parameters when off."""
-    off = {"gate_bias": None, "depth_rows": None, "dropout": 0.0, "attention_dropout": 0.0}
-    base = tiny("graph", **{f"model__core__{name}": value for name, value in off.items()})
-    plain = DepthRecurrent(base.model).num_parameters
-    switches = {"gate_bias": -2.0, "depth_rows": 4, "layer_scale": 1e-4, "recall": True, "state_norm": True}
-    for name, value in switches.items():
-        assert DepthRecurrent(changed(base, **{f"model__core__{name}": value}).model).num_parameters > plain
-    noisy = DepthRecurrent(changed(base, model__core__state_noise=0.5).model)
-    batch = batch_of("graph", examples("graph", num=2))
-    assert not torch.equal(noisy(batch, Fixed(2)).logits, noisy(batch, Fixed(2)).logits)
-    noisy.eval()
-    assert torch.equal(noisy(batch, Fixed(2)).logits, noisy(batch, Fixed(2)).logits)
+OFF = {"gate_bias": None, "depth_rows": None, "dropout": 0.0, "attention_dropout": 0.0}
+SWITCHES = {
+    **{"gate_bias": -2.0, "depth_rows": 4, "layer_scale": 1e-4, "recall": True, "state_norm": True},
+    **{"state_noise": 0.5, "dropout": 0.5, "attention_dropout": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_each_switch_changes_the_step(name):
+    """Every ingredient does something when on; the random ones only in training."""
+    base = tiny("graph", **{f"model__core__{key}": value for key, value in OFF.items()})
+    off = DepthRecurrent(base.model)
+    on = DepthRecurrent(changed(base, **{f"model__core__{name}": SWITCHES[name]}).model)
+    on.load_state_dict(off.state_dict(), strict=False)
+    scene = off.eval().perception(batch_of("graph", examples("graph", num=3)))
+    start = State(hidden=torch.randn_like(scene.first))
+
+    def differs(model):
+        return not torch.equal(off.core(start, scene, 1).hidden, model.core(start, scene, 1).hidden)
+
+    only_in_training = name in ("state_noise", "dropout", "attention_dropout")
+    assert differs(on.train())
+    assert differs(on.eval()) != only_in_training
+    assert (on.num_parameters > off.num_parameters) != only_in_training
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_dropout_also_touches_the_input_and_the_readout(task):
+    model = DepthRecurrent(tiny(task, model__core__dropout=0.5).model)
+    batch = batch_of(task, examples(task, num=3))
+    assert not torch.equal(model.perception(batch).first, model.perception(batch).first)
+    scene = model.eval().perception(batch)
+    state = State(hidden=scene.first)
+    assert torch.equal(scene.first, model.perception(batch).first)
+    assert torch.equal(model.readout(state, scene), model.readout(state, scene))
+    model.train()
+    assert not torch.equal(model.readout(state, scene), model.readout(state, scene))
 
 
 def test_recall_sees_the_input_at_every_step():

@@ -1,6 +1,8 @@
 """Questions as users write them: what is accepted, and what is refused with which words."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deepen.tasks import QuestionError, get_task
 
@@ -99,3 +101,37 @@ def test_deep_nesting_is_not_limited_by_the_interpreter():
     deep = "(" * 20_000 + "T" + ")" * 20_000
     assert get_task("logic").verify(deep) is True
     assert len(get_task("logic").encode(deep).tokens) == 40_002
+
+
+words = st.text(max_size=30) | st.text(alphabet="TF!&|() ", max_size=30)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | words,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=12,
+)
+graphs = st.fixed_dictionaries(
+    {"edges": st.lists(st.lists(plain, max_size=3), max_size=4) | plain, "source": plain, "target": plain}
+)
+families = st.fixed_dictionaries(
+    {"facts": st.lists(words | st.sampled_from(FACTS), max_size=4) | plain, "query": words | plain}
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(question=plain | graphs | families, task=st.sampled_from(["graph", "logic", "family"]))
+def test_anything_else_is_a_question_error_too(question, task):
+    """Whatever comes in, it is encoded or refused as a question: nothing else is ever raised."""
+    try:
+        encoded = get_task(task).encode(question)
+    except QuestionError:
+        return
+    assert len(encoded.tokens) >= 2
+
+
+def test_names_with_of_in_them():
+    question = {
+        "facts": ["Ann is the parent of Duke of York."],
+        "query": "Ann is the parent of Duke of York?",
+    }
+    assert get_task("family").verify(question) is True
+    assert len(get_task("family").encode(question).tokens) == 17

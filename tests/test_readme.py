@@ -15,6 +15,7 @@ SHORTER = {
     "train": ["--train.updates", "2", "--data.train-set", "64", "--data.batch", "4"],
     "grid": ["--num-examples", "4"],
     "solve": [],
+    "audit": ["--num-examples", "200", "--difficulties", "2", "4"],
 }
 
 

@@ -104,6 +104,10 @@ def test_more_names_than_the_model_knows_are_refused(tmp_path):
 def test_what_is_not_there_cannot_be_loaded(tmp_path):
     with pytest.raises(RunError, match=r"no shipped checkpoint of that name \(shipped: graph\)"):
         deepen.load("grpah")
+    with pytest.raises(RunError, match="no run folder or weights file"):
+        deepen.load(tmp_path / "graph")  # a path is never the name of a shipped checkpoint
+    with pytest.raises(RunError, match="device 'gpu' cannot be used"):
+        deepen.load("graph", device="gpu")
     with pytest.raises(RunError, match="does not exist"):
         deepen.load(tmp_path)
 

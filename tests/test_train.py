@@ -1,17 +1,19 @@
 """Training: schedules, the same bits after any kill, and errors that leave everything intact."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from math import cos, isfinite, pi
 
 import pytest
 import torch
-from conftest import batch_of, changed, tiny
+from conftest import assert_close, batch_of, changed, tiny
+from torch.nn.functional import binary_cross_entropy_with_logits
 
+from deepen.batches import Stream
 from deepen.config import ConfigError
 from deepen.model import DepthRecurrent
 from deepen.runs import Run, RunError, load_model
@@ -66,7 +68,7 @@ def test_same_seed_same_bits_other_seed_other_bits(task, preset, tmp_path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         train(changed(config, seed=seed), tmp_path / name)
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
-    a, c = (load_model(tmp_path / name, torch.device("cpu"))[0].state_dict() for name in "ac")
+    a, c = (load_model(tmp_path / name, "cpu")[0].state_dict() for name in "ac")
     assert any(not torch.equal(a[name], c[name]) for name in a)
 
 
@@ -130,7 +132,7 @@ def test_kill_nine_and_resume_end_in_the_same_bits(tmp_path):
     subprocess.run(command, check=True)
     train(config, tmp_path / "whole")
     assert weights(torn) == weights(tmp_path / "whole")
-    assert not [name for name in os.listdir(torn) if name.startswith(".") and name.endswith("safetensors")]
+    assert not list(torn.glob(".*.unfinished"))
 
 
 def test_a_torn_row_of_metrics_is_dropped(tmp_path):
@@ -170,6 +172,39 @@ def test_a_non_finite_loss_stops_and_leaves_the_last_good_checkpoint(tmp_path):
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
+def test_one_update_is_the_frameworks_adamw_after_clipping(tmp_path):
+    """Slow twin: the same update by hand, with the stock optimiser and stock clipping."""
+    config = tiny(
+        "graph", "frontier", train__updates=1, train__lr=0.1, train__weight_decay=0.5, train__clip=0.01
+    )
+    train(config, tmp_path)
+    torch.manual_seed(config.seed)
+    model = DepthRecurrent(config.model)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1 / 25, weight_decay=0.5)
+    loss, _ = training_loss(model, Stream(config)[0], config, update=0)
+    loss.backward()
+    norm = torch.sqrt(sum(parameter.grad.square().sum() for parameter in model.parameters()))
+    assert norm > 0.01
+    for parameter in model.parameters():
+        parameter.grad *= 0.01 / norm
+    optimiser.step()
+    trained = load_model(tmp_path)[0].state_dict()
+    for name, tensor in model.state_dict().items():
+        assert_close(trained[name], tensor)
+
+
+def test_t_is_drawn_evenly_from_its_range():
+    config = tiny("graph", "frontier", train__steps=(2, 5))
+    model = DepthRecurrent(config.model)
+    batch = batch_of("graph", examples("graph", num=1))
+    with torch.no_grad():
+        drawn = Counter(
+            training_loss(model, batch, config, update)[1].num_steps.item() for update in range(400)
+        )
+    assert set(drawn) == {2, 3, 4, 5}
+    assert min(drawn.values()) > 70
+
+
 def test_detached_start_cuts_the_gradient_but_not_the_thought():
     """Some of the T steps are taken without gradient; the answer is that of T steps all the same."""
     config = tiny("graph", "frontier", model__core__state_noise=0.0, train__steps=(6, 6))
@@ -185,8 +220,13 @@ def test_detached_start_cuts_the_gradient_but_not_the_thought():
 def test_alpha_supervises_every_step():
     config = tiny("graph", "frontier", train__steps=(4, 4), train__alpha=1.0)
     model = DepthRecurrent(config.model)
-    _, output = training_loss(model, batch_of("graph", examples("graph", num=4)), config, update=0)
+    batch = batch_of("graph", examples("graph", num=4))
+    loss, output = training_loss(model, batch, config, update=0)
     assert output.steps == (1, 2, 3, 4)
+    every = binary_cross_entropy_with_logits(output.logits, batch.labels[:, None].expand(4, 4))
+    assert_close(loss, every)
+    silent, _ = training_loss(model, batch, changed(config, train__alpha=0.0), update=0)
+    assert silent.item() != pytest.approx(loss.item())
 
 
 def test_an_existing_run_is_never_overwritten(tmp_path):
@@ -200,6 +240,63 @@ def test_an_existing_run_is_never_overwritten(tmp_path):
     assert weights(tmp_path / "run") == before
     train(config, tmp_path / "run", resume=True)  # finished: nothing left to do
     assert weights(tmp_path / "run") == before
+
+
+def test_a_checkpoint_of_another_run_is_never_taken_over(tmp_path):
+    """A folder that had lost its config.json once gave the old weights a new name."""
+    config = tiny("graph", "frontier", train__updates=3)
+    run = train(config, tmp_path / "run")
+    run.config_file.unlink()
+    with pytest.raises(RunError, match="holds files of a run but no"):
+        train(changed(config, seed=1), tmp_path / "run")
+    other = train(changed(config, seed=1), tmp_path / "other")
+    other.checkpoint_file.write_bytes(run.checkpoint_file.read_bytes())
+    with pytest.raises(RunError, match="is not a checkpoint of run"):
+        train(changed(config, seed=1), tmp_path / "other", resume=True)
+    other.checkpoint_file.write_bytes(run.weights_file.read_bytes())
+    with pytest.raises(RunError, match="is not a checkpoint of run"):
+        train(changed(config, seed=1), tmp_path / "other", resume=True)
+
+
+def test_two_processes_cannot_work_on_one_run(tmp_path):
+    config = tiny("graph", "frontier", train__updates=3)
+    with Run(tmp_path / "run").alone(), pytest.raises(RunError, match="another process"):
+        train(config, tmp_path / "run")
+    train(config, tmp_path / "run")
+
+
+def test_what_a_killed_process_left_behind_is_cleared_away(tmp_path):
+    config = tiny("graph", "frontier", train__updates=3)
+    run = train(config, tmp_path / "run")
+    left = run.path / ".checkpoint.safetensors.unfinished"
+    left.write_bytes(b"half")
+    train(config, run.path, resume=True)
+    assert not left.exists()
+
+
+def test_resuming_with_other_threads_warns_that_bits_may_differ(tmp_path):
+    config = tiny("graph", "frontier", train__updates=3)
+    run = train(config, tmp_path)
+    run.config_file.write_text(run.config_file.read_text().replace('"threads": 1', '"threads": 64'))
+    with pytest.warns(UserWarning, match="began with threads 64, this is 1"):
+        train(config, tmp_path, resume=True)
+
+
+def test_damaged_metrics_are_refused_and_missing_ones_do_no_harm(tmp_path):
+    config = tiny("graph", "frontier", train__updates=3)
+    run = train(config, tmp_path)
+    run.metrics_file.write_text('["foreign"]\n')
+    with pytest.raises(RunError, match="line 1 is not a row of metrics"):
+        run.metrics()
+    run.metrics_file.write_text("")
+    assert train(config, tmp_path, resume=True).seconds == 0.0
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
+    for device in ("gpu", "cuda:7"):
+        with pytest.raises(RunError, match=f"device '{device}' cannot be used"):
+            train(tiny("graph", "frontier"), tmp_path / "run", device=device)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +321,7 @@ def test_a_run_folder_says_what_it_is(tmp_path):
     assert content["run_id"] == config.run_id
     assert run.config == config
     assert {"code", "libraries", "machine"} <= content.keys()
-    model, loaded = load_model(run.weights_file, torch.device("cpu"))
+    model, loaded = load_model(run.weights_file, "cpu")
     assert loaded == config
     assert not model.training
 
@@ -263,7 +360,7 @@ def test_broken_weights_are_refused_with_a_reason(what, words, tmp_path):
     train(tiny("graph", "frontier", train__updates=1), tmp_path)
     broken(tmp_path, what)
     with pytest.raises(RunError, match=words):
-        load_model(tmp_path, torch.device("cpu"))
+        load_model(tmp_path, "cpu")
 
 
 def test_a_truncated_checkpoint_is_refused_and_left_alone(tmp_path):

@@ -77,6 +77,13 @@ def test_convergence_does_not_look_at_padding():
     assert unroll(step, read_first, scene, Convergence(50, patience=2)).num_steps.item() == 2
 
 
+def test_who_halts_before_any_step_to_keep_is_read_at_the_end():
+    scene = scene_of(torch.ones(1, 1, 1))
+    still = Convergence(50, patience=2)
+    output = unroll(lambda state, scene, t: state, read_first, scene, still, keep=(40,))
+    assert output.steps == (2,)
+
+
 def test_who_never_settles_is_cut_off():
     scene = scene_of(torch.ones(1, 1, 1))
     output = unroll(lambda state, scene, t: State(hidden=-state.hidden), read_first, scene, Convergence(9))

@@ -11,8 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from deepen.config import GridConfig, RunConfig
 from deepen.grid import Cell, Grid, measure
 from deepen.presets import get_preset
@@ -44,7 +42,7 @@ def result(config: RunConfig, runs: Path) -> dict[str, Any]:
     path = runs / config.run_name
     with Bar(f"training {config.run_name}", config.train.updates) as bar:
         run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
-    model, _ = load_model(path, torch.device("cpu"))
+    model, _ = load_model(path, "cpu")
     grids = {"grid": config.grid}
     if config.preset == "frontier":
         grids["far"] = FAR

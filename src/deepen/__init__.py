@@ -1,6 +1,7 @@
 """Deepen: depth-recurrent Transformers that think deeper instead of longer."""
 
-from deepen.config import ConfigError, RunConfig
+from deepen.audit import Audit, audit
+from deepen.config import ConfigError, GridConfig, RunConfig
 from deepen.grid import Grid, measure
 from deepen.presets import get_preset
 from deepen.reasoner import Answer, Reasoner, load
@@ -10,15 +11,18 @@ from deepen.train import TrainingError, train
 
 __all__ = [
     "Answer",
+    "Audit",
     "ConfigError",
     "Example",
     "Grid",
+    "GridConfig",
     "QuestionError",
     "Reasoner",
     "Run",
     "RunConfig",
     "RunError",
     "TrainingError",
+    "audit",
     "examples",
     "get_preset",
     "load",

@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
-import torch
 import tyro
 from pydantic import ValidationError
 
+from deepen.audit import audit
 from deepen.config import (
     ConfigError,
     DataConfig,
@@ -34,7 +34,7 @@ from deepen.grid import measure
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.reasoner import find, load, shipped
-from deepen.report import draw_frontier, sparkline, table
+from deepen.report import audit_table, draw_audit, draw_frontier, sparkline, table
 from deepen.runs import Run, load_model, write_atomically
 from deepen.tasks import examples, get_task
 from deepen.train import TrainingError, train
@@ -90,7 +90,7 @@ class GridCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class SolveCommand:
-    """Answer one question; without a question, one made up on the spot."""
+    """Answer one question; without a question, an example."""
 
     task: tyro.conf.Positional[TaskName]
     """What the question is about."""
@@ -105,6 +105,28 @@ class SolveCommand:
     """cpu, cuda, cuda:1, ..."""
     json: bool = False
     """Print the answer as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditCommand:
+    """Measure what shortcuts score on a task, write audit.json, draw audit.png."""
+
+    task: tyro.conf.Positional[TaskName]
+    """The task to audit."""
+    distribution: str = "paper"
+    """Which of the task's generators makes the examples."""
+    train_difficulties: tuple[int, int] | None = None
+    """Shortcuts are fitted on these, ends included; by default the published training range."""
+    difficulties: tuple[int, ...] | None = None
+    """Shortcuts are scored on these; by default the published test difficulties."""
+    num_examples: int = 2000
+    """Examples of each difficulty, for fitting and for scoring."""
+    out: Path | None = None
+    """The folder for audit.json and audit.png; by default audits/TASK-DISTRIBUTION."""
+    require_certified: bool = False
+    """Exit with 1 if any shortcut scores more than two points above what the certificate promises."""
+    json: bool = False
+    """Print the audit as JSON instead of a table."""
 
 
 def train_verb(arguments: Sequence[str]) -> None:
@@ -132,11 +154,10 @@ def train_verb(arguments: Sequence[str]) -> None:
             bar.show(update, f"loss {mean_loss:.3f}  accuracy {mean_accuracy:.3f}")
 
         try:
-            run = train(config, path, device=_device(command.device), resume=command.resume, watch=watch)
+            run = train(config, path, device=command.device, resume=command.resume, watch=watch)
         except KeyboardInterrupt:
             _fail(f"interrupted; the same command with --resume continues {path}", code=130)
-    seconds = run.metrics()[-1]["seconds"]
-    _say(f"trained {config.train.updates} updates in {seconds:.0f} s; next: deepen grid {path}")
+    _say(f"trained {config.train.updates} updates in {run.seconds:.0f} s; next: deepen grid {path}")
     print(path)
 
 
@@ -146,7 +167,7 @@ def grid_verb(arguments: Sequence[str]) -> None:
     source = find(command.run)
     if command.out is None and not source.is_dir():
         _fail(f"{command.run} is not a run folder: say with --out where grid.json and frontier.png go")
-    model, config = load_model(source, torch.device(_device(command.device)))
+    model, config = load_model(source, command.device)
     changes = {
         name: value
         for name in ("distribution", "difficulties", "steps", "num_examples")
@@ -154,12 +175,42 @@ def grid_verb(arguments: Sequence[str]) -> None:
     }
     wanted = GridConfig.model_validate({**config.grid.model_dump(), **changes})
     folder = Run(command.out or source)
+    _make_folder(folder.path, config.task, wanted.distribution, wanted.difficulties)
     with Bar("measuring", len(wanted.difficulties) * wanted.num_examples) as bar:
         grid = measure(model, config, wanted, watch=bar.show)
     write_atomically(folder.grid_file, grid.model_dump_json(indent=1).encode() + b"\n")
     draw_frontier(grid, folder.figure_file)
     print(grid.model_dump_json() if command.json else table(grid))
     _say(f"the figures are in {folder.grid_file}, the picture is {folder.figure_file.resolve()}")
+
+
+def audit_verb(arguments: Sequence[str]) -> None:
+    with _errors_in_one_line("audit"):
+        command = tyro.cli(AuditCommand, prog="deepen audit", args=arguments)
+    published = get_preset(command.task, "paper")
+    difficulties = command.difficulties or published.grid.difficulties
+    if command.num_examples < 2:
+        _fail(f"--num-examples must be at least 2, got {command.num_examples}")
+    folder = command.out or Path("audits") / f"{command.task}-{command.distribution}"
+    _make_folder(folder, command.task, command.distribution, difficulties)
+    with Bar("auditing", len(difficulties)) as bar:
+        found = audit(
+            command.task,
+            command.distribution,
+            command.train_difficulties or published.data.difficulties,
+            difficulties,
+            command.num_examples,
+            watch=bar.show,
+        )
+    write_atomically(folder / "audit.json", found.model_dump_json(indent=1).encode() + b"\n")
+    draw_audit(found, folder / "audit.png")
+    print(found.model_dump_json() if command.json else audit_table(found))
+    _say(f"the figures are in {folder / 'audit.json'}, the picture is {(folder / 'audit.png').resolve()}")
+    if command.require_certified:
+        if not command.distribution.startswith("certified"):
+            _fail(f"distribution '{command.distribution}' is not certified", code=1)
+        if broken := [row for row in found.rows if row.breaks_its_promise]:
+            _fail(f"{len(broken)} shortcuts score more than the certificate promises", code=1)
 
 
 def solve_verb(arguments: Sequence[str]) -> None:
@@ -170,7 +221,7 @@ def solve_verb(arguments: Sequence[str]) -> None:
             f"no checkpoint for '{command.task}' comes with the package: train one with"
             f" 'deepen train {command.task}' and name it with --model"
         )
-    reasoner = load(command.model or command.task, _device(command.device))
+    reasoner = load(command.model or command.task, command.device)
     if reasoner.task.name != command.task:
         _fail(f"{command.model} is a model for '{reasoner.task.name}', not for '{command.task}'")
     question = _question(command)
@@ -183,7 +234,7 @@ def solve_verb(arguments: Sequence[str]) -> None:
 
 
 def _question(command: SolveCommand) -> Any:
-    """The question asked, or an example that has just been made up (and is printed)."""
+    """The question asked, or an example, which is printed."""
     if command.question is None:
         example = examples(command.task, difficulty=5)[0]
         _say(f"an example of difficulty {example.difficulty}: {json.dumps(example.question)}")
@@ -196,6 +247,7 @@ def _question(command: SolveCommand) -> Any:
 VERBS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train_verb, "train a model from a preset: deepen train graph --preset frontier"),
     "grid": (grid_verb, "measure and draw where it solves what: deepen grid RUN"),
+    "audit": (audit_verb, "measure what shortcuts score on a task: deepen audit family"),
     "solve": (solve_verb, "ask a model a question: deepen solve graph '{...}' --steps 12"),
 }
 
@@ -236,10 +288,15 @@ def _train_default(arguments: Sequence[str]) -> TrainCommand:
     plain = [argument for argument in arguments if argument not in ("-h", "--help")]
     start = Start("graph")
     if plain:
+        # The task may come last; in front it cannot be taken for the value of an unknown flag.
+        if plain[0].startswith("-") and plain[-1] in get_args(TaskName):
+            plain.insert(0, plain.pop())
         with _errors_in_one_line("train"):
             start, _ = tyro.cli(Start, prog="deepen train", args=plain, return_unknown_args=True)
     elif list(arguments) == plain:
         _fail("train what? expected a task: deepen train graph|logic|family")
+    if start.config and any(argument.split("=")[0] == "--preset" for argument in plain):
+        _fail("--config says which preset it came from: leave out --preset")
     base = _read_config(start.config) if start.config else get_preset(start.task, start.preset, start.seed)
     if base.task != start.task:
         _fail(f"{start.config} is a config for '{base.task}', not for '{start.task}'")
@@ -260,7 +317,9 @@ def _read_config(path: Path) -> RunConfig:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is not JSON: {error}") from None
     # A run's own config.json holds the config beside where it was run.
-    return parse_config(content["config"] if isinstance(content, dict) and "run_id" in content else content)
+    return parse_config(
+        content.get("config") if isinstance(content, dict) and "run_id" in content else content
+    )
 
 
 @contextlib.contextmanager
@@ -279,13 +338,11 @@ def _errors_in_one_line(verb: str) -> Iterator[None]:
         _fail(f"{' '.join(words.split())} (see deepen {verb} --help)")
 
 
-def _device(name: str) -> str:
-    """A device that this machine has."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device '{name}' cannot be used: {str(error).splitlines()[0]}") from None
-    return name
+def _make_folder(folder: Path, task: str, distribution: str, difficulties: Sequence[int]) -> None:
+    """Before long work: refuse examples that cannot be drawn, and a folder that cannot be written."""
+    for difficulty in difficulties:
+        examples(task, distribution, difficulty)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _say(text: str) -> None:

@@ -7,6 +7,7 @@ that little padding is computed; the batches of a window then come in random ord
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from deepen.shapes import Batch, Encoded, IntArray
 from deepen.tasks import QuestionError, Task, get_task
 
 BATCHES_PER_WINDOW = 8
-MAX_POSITIONS = 16_384  # of one batch outside training; bounds its memory
+MAX_POSITIONS = 16_384  # of one batch outside training, unless a single question has more
 
 Labelled = tuple[Encoded, bool]
 
@@ -80,12 +81,11 @@ class Stream:
         self._worker = ThreadPoolExecutor(max_workers=1)  # prepares the next window meanwhile
         self._windows: dict[int, Future[list[list[Labelled]]]] = {}
         size = config.data.train_set
-        if size is not None and size < config.data.batch:
-            raise ValueError(f"a training set of {size} is smaller than one batch of {config.data.batch}")
         self._fixed = None if size is None else [self._make(index) for index in range(size)]
         # A window never holds an example of a small fixed set several times.
         epoch = BATCHES_PER_WINDOW if size is None else size // config.data.batch
         self._batches_per_window = min(BATCHES_PER_WINDOW, epoch)
+        self._epoch_order = lru_cache(maxsize=2)(self._shuffle_epoch)
 
     def __getitem__(self, update: int) -> Batch:
         """The batch of one update, counted from 0."""
@@ -125,9 +125,6 @@ class Stream:
         epoch, place = divmod(position, usable)
         return int(self._epoch_order(epoch)[place])
 
-    def _epoch_order(self, epoch: int) -> IntArray:
-        if getattr(self, "_order_of", None) != epoch:
-            assert self._fixed is not None
-            self._order_of = epoch
-            self._order = np.random.default_rng([self.config.seed, epoch, 1]).permutation(len(self._fixed))
-        return self._order
+    def _shuffle_epoch(self, epoch: int) -> IntArray:
+        assert self._fixed is not None
+        return np.random.default_rng([self.config.seed, epoch, 1]).permutation(len(self._fixed))

@@ -112,6 +112,12 @@ class DataConfig(Record):
     batch: Positive = 64
     """Examples in one update."""
 
+    @model_validator(mode="after")
+    def _a_batch_fits(self) -> Self:
+        if self.train_set is not None and self.train_set < self.batch:
+            raise ValueError(f"a train_set of {self.train_set} is smaller than one batch of {self.batch}")
+        return self
+
 
 class TrainConfig(Record):
     """The objective and the optimiser."""
@@ -147,7 +153,14 @@ class GridConfig(Record):
     num_examples: Positive = 500
     """Test examples for each difficulty."""
     seed: int = 0
-    """Decides the test examples, which share nothing with any training examples."""
+    """Decides the test examples; their stream is apart from that of any training."""
+
+    @model_validator(mode="after")
+    def _axes_are_increasing(self) -> Self:
+        for name, values in (("difficulties", self.difficulties), ("steps", self.steps)):
+            if not values or list(values) != sorted(set(values)):
+                raise ValueError(f"{name} must be one or more increasing numbers, got {list(values)}")
+        return self
 
 
 class RunConfig(Record):
@@ -157,7 +170,7 @@ class RunConfig(Record):
     """The task to learn."""
     preset: PresetName
     """The preset this config started from."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Decides the training examples, the initial weights and every random draw."""
     model: ModelConfig
     """The model."""

@@ -4,14 +4,15 @@ One unroll per difficulty reads the answer after every step, so a row of the gri
 last cell. Two numbers sum a grid up: `reach`, how deep it goes, and `slack`, how many steps it wastes.
 """
 
-from collections.abc import Callable
-from math import sqrt
+from collections.abc import Callable, Iterable
 
 import torch
 
+from deepen.audit import ceiling
 from deepen.batches import check_vocabulary, in_batches
 from deepen.config import GridConfig, Range, Record, RunConfig
 from deepen.model import DepthRecurrent
+from deepen.stats import wilson
 from deepen.tasks import get_task
 from deepen.unroll import Fixed
 
@@ -34,6 +35,8 @@ class Cell(Record):
     """Share of the negatives answered no; None without negatives."""
     num: int
     """Number of examples."""
+    ceiling: float
+    """The best that a look-up scores with at most so many steps of honest work."""
 
 
 class Grid(Record):
@@ -47,8 +50,10 @@ class Grid(Record):
     train_steps: Range
     cells: tuple[Cell, ...]
     """The configured steps, and T = 2 x difficulty, for each difficulty."""
-    solved_at: dict[int, int | None]
-    """Difficulty -> the smallest T that solves it, of all T up to the largest measured; None if none does."""
+    reach: int | None
+    """The largest difficulty solved at >= .99 given T = 2 x difficulty; None if none is."""
+    slack: dict[int, int | None]
+    """Difficulty -> the smallest T - difficulty at which it is solved at >= .99; None if never."""
 
     def cell(self, difficulty: int, steps: int) -> Cell:
         """One cell."""
@@ -56,17 +61,6 @@ class Grid(Record):
             if (cell.difficulty, cell.steps) == (difficulty, steps):
                 return cell
         raise ValueError(f"difficulty {difficulty} at {steps} steps was not measured")
-
-    @property
-    def reach(self) -> int | None:
-        """The largest difficulty solved at >= .99 given T = 2 x difficulty; None if none is."""
-        solved = [h for h in self.config.difficulties if self.cell(h, 2 * h).accuracy >= SOLVED]
-        return max(solved, default=None)
-
-    @property
-    def slack(self) -> dict[int, int | None]:
-        """Difficulty -> the smallest T - difficulty at which it is solved at >= .99; None if never."""
-        return {h: None if steps is None else steps - h for h, steps in self.solved_at.items()}
 
 
 def measure(
@@ -76,13 +70,18 @@ def measure(
     watch: Callable[[int], None] = lambda num_answered: None,
 ) -> Grid:
     """Measure a grid; `watch` is told how many questions have been answered."""
-    cells: list[Cell] = []
-    solved_at: dict[int, int | None] = {}
+    model.eval()
+    best = ceiling(run.task, config.distribution, run.data.difficulties, config.difficulties)
+    rows: dict[int, list[Cell]] = {}
     for difficulty in config.difficulties:
-        before = len(solved_at) * config.num_examples
-        row = _measure_row(model, run, config, difficulty, before, watch)
-        solved_at[difficulty] = next((cell.steps for cell in row if cell.accuracy >= SOLVED), None)
-        cells += [cell for cell in row if cell.steps in config.steps or cell.steps == 2 * difficulty]
+        before = len(rows) * config.num_examples
+        rows[difficulty] = _measure_row(model, run, config, difficulty, best, before, watch)
+    kept = [
+        cell
+        for difficulty, row in rows.items()
+        for cell in row
+        if cell.steps in config.steps or cell.steps == 2 * difficulty
+    ]
     return Grid(
         task=run.task,
         difficulty_name=get_task(run.task).difficulty_name,
@@ -90,9 +89,24 @@ def measure(
         config=config,
         train_difficulties=run.data.difficulties,
         train_steps=run.train.steps,
-        cells=tuple(cells),
-        solved_at=solved_at,
+        cells=tuple(kept),
+        reach=reach(kept),
+        slack={difficulty: slack(row) for difficulty, row in rows.items()},
     )
+
+
+def reach(cells: Iterable[Cell]) -> int | None:
+    """The largest difficulty solved at >= .99 given T = 2 x difficulty."""
+    solved = (
+        cell.difficulty for cell in cells if cell.steps == 2 * cell.difficulty and cell.accuracy >= SOLVED
+    )
+    return max(solved, default=None)
+
+
+def slack(row: Iterable[Cell]) -> int | None:
+    """The smallest T - difficulty at which a difficulty is solved at >= .99."""
+    solved = (cell.steps - cell.difficulty for cell in row if cell.accuracy >= SOLVED)
+    return min(solved, default=None)
 
 
 @torch.inference_mode()
@@ -101,6 +115,7 @@ def _measure_row(
     run: RunConfig,
     config: GridConfig,
     difficulty: int,
+    best: Callable[[int, int], float],
     num_before: int,
     watch: Callable[[int], None],
 ) -> list[Cell]:
@@ -140,15 +155,7 @@ def _measure_row(
                 true_positive_rate=positives / num[1].item() if num[1] else None,
                 true_negative_rate=negatives / num[0].item() if num[0] else None,
                 num=total,
+                ceiling=best(difficulty, steps),
             )
         )
     return cells
-
-
-def wilson(share: float, num: int) -> tuple[float, float]:
-    """The 95 % score interval of a share of `num` trials; honest at 0 and 1, where +- is not."""
-    z = 1.959964
-    centre = share + z * z / (2 * num)
-    spread = z * sqrt(share * (1 - share) / num + z * z / (4 * num * num))
-    scale = 1 + z * z / num
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)

@@ -113,7 +113,7 @@ def shipped() -> dict[str, Path]:
 
 def find(name: str | Path) -> Path:
     """Where a model is: a shipped checkpoint by name, a run folder, or a weights file."""
-    path = shipped().get(str(name), Path(name))
+    path = shipped()[name] if isinstance(name, str) and name in shipped() else Path(name)
     if not path.exists():
         raise RunError(
             f"no run folder or weights file '{name}', and no shipped checkpoint of that name"
@@ -124,4 +124,4 @@ def find(name: str | Path) -> Path:
 
 def load(name: str | Path, device: str = "cpu") -> Reasoner:
     """A reasoner: a shipped checkpoint by name, a run folder, or a weights file."""
-    return Reasoner(*load_model(find(name), torch.device(device)))
+    return Reasoner(*load_model(find(name), device))

@@ -1,9 +1,16 @@
 """Grids -> tables and figures."""
 
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from deepen.audit import Audit
 from deepen.grid import Cell, Grid
+from deepen.runs import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -14,6 +21,7 @@ def table(grid: Grid) -> str:
         ("accuracy", lambda cell: cell.accuracy),
         ("true-positive rate", lambda cell: cell.true_positive_rate),
         ("true-negative rate", lambda cell: cell.true_negative_rate),
+        ("ceiling: what a look-up scores with T steps of honest work", lambda cell: cell.ceiling),
     ]
     label = grid.difficulty_name
     lines = []
@@ -43,6 +51,53 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else str(int(100 * share + 1e-9))
 
 
+def audit_table(audit: Audit) -> str:
+    """One line a shortcut, one column a difficulty, in per cent; ! where a certificate is broken."""
+    difficulties = list(dict.fromkeys(row.difficulty for row in audit.rows))
+    lines = [f"accuracy of shortcuts, % (columns: {audit.difficulty_name}; n = {audit.rows[0].num} each)"]
+    lines.append(f"{'':40}" + "".join(f"{difficulty:>8}" for difficulty in difficulties))
+    for name, steps in dict.fromkeys((row.shortcut, row.steps) for row in audit.rows):
+        label = name if steps is None else f"{steps} {name}"
+        cells = [row for row in audit.rows if (row.shortcut, row.steps) == (name, steps)]
+        shown = [f"{100 * row.accuracy:.1f}{'!' if row.breaks_its_promise else ' '}" for row in cells]
+        lines.append(f"{label:40}" + "".join(f"{text:>8}" for text in shown))
+    promised = [row for row in audit.rows if row.promised is not None]
+    if promised:
+        worst = max(promised, key=lambda row: row.accuracy - (row.promised or 0))
+        lines.append(
+            f"certified: {len(promised)} promises, {sum(row.breaks_its_promise for row in promised)} broken;"
+            f" the largest excess is {100 * (worst.accuracy - (worst.promised or 0)):.1f} points"
+            f" ({worst.shortcut}, {audit.difficulty_name} {worst.difficulty})"
+        )
+    return "\n".join(lines)
+
+
+def draw_audit(audit: Audit, path: Path) -> None:
+    """What can be scored with k steps of information: a curve for each difficulty."""
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    difficulties = list(dict.fromkeys(row.difficulty for row in audit.rows))
+    for place, difficulty in enumerate(difficulties):
+        rows = [row for row in audit.rows if row.difficulty == difficulty]
+        colour = colormaps["viridis"](0.9 * place / max(1, len(difficulties) - 1))
+        curve = [(row.steps, row.accuracy) for row in rows if row.steps is not None]
+        surface = max(row.accuracy for row in rows if row.steps is None)
+        axes.plot(*zip(*curve, strict=True), marker="o", markersize=3.5, color=colour, label=str(difficulty))
+        axes.plot([-0.6], [surface], marker="_", markersize=14, markeredgewidth=2, color=colour)
+    axes.axhline(0.5, color="grey", linewidth=0.8, linestyle=":")
+    axes.set_xlabel("steps of honest work (bars at the left: the best surface statistic, no work at all)")
+    axes.set_ylabel("accuracy of a look-up")
+    axes.set_ylim(0.3, 1.02)
+    axes.set_title(f"{audit.task}, {audit.distribution}: what can be scored with k steps of information")
+    axes.legend(title=audit.difficulty_name, fontsize=8, loc="lower right", ncols=2)
+    _save(figure, path)
+
+
 def sparkline(values: Sequence[float], width: int = 60) -> str:
     """A curve between 0 and 1 in one line of text."""
     stride = max(1, -(-len(values) // width))
@@ -62,10 +117,12 @@ def draw_frontier(grid: Grid, path: Path) -> None:
     image = axes.imshow(accuracy, vmin=0.45, vmax=1.0, cmap="viridis", aspect="auto", origin="lower")
     for y, values in enumerate(accuracy):
         for x, value in enumerate(values):
+            ink = "black" if value > 0.8 else "white"
             text = f"{value:.2f}" if value < 0.995 or value == 1 else ">.99"
-            axes.text(
-                x, y, text, ha="center", va="center", fontsize=8, color="black" if value > 0.8 else "white"
-            )
+            axes.text(x, y + 0.12, text, ha="center", va="center", fontsize=8, color=ink)
+            ceiling = grid.cell(rows[y], columns[x]).ceiling
+            if ceiling < 0.995:
+                axes.text(x, y - 0.26, f"{ceiling:.2f}", ha="center", va="center", fontsize=5.5, color=ink)
     for edge in _boundaries(columns, grid.train_steps):
         axes.axvline(edge, color="crimson", linestyle="--", linewidth=1.6)
     for edge in _boundaries(rows, grid.train_difficulties):
@@ -79,11 +136,18 @@ def draw_frontier(grid: Grid, path: Path) -> None:
     axes.set_title(
         f"{grid.task}: accuracy, n = {grid.config.num_examples} a row\n"
         f"dashed: trained on {low}-{high} {grid.difficulty_name} with {fewest}-{most} steps;"
-        f" white: T = {grid.difficulty_name}",
+        f" white: T = {grid.difficulty_name};\n"
+        "small: what a look-up scores with T steps of honest work",
         fontsize=10,
     )
     figure.colorbar(image, ax=axes, label="accuracy")
-    figure.savefig(path, dpi=130, metadata={"Software": None})
+    _save(figure, path)
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    picture = BytesIO()
+    figure.savefig(picture, dpi=130, metadata={"Software": None})
+    write_atomically(path, picture.getvalue())
 
 
 def _boundaries(values: Sequence[int], trained: tuple[int, int]) -> list[float]:

@@ -6,15 +6,17 @@
     model.safetensors       weights, with config and provenance inside; readable on its own
     grid.json, frontier.png what `deepen grid` measured and drew
 
-Every file is written beside its final name and moved there in one step, so a kill at any moment
-leaves the old version or the new one. Nothing is ever unpickled.
+Every file but metrics.jsonl, which grows, is written beside its final name and moved there in one step,
+so a kill at any moment leaves the old version or the new one. Nothing is ever unpickled.
 """
 
+import fcntl
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -38,7 +40,7 @@ class RunError(ValueError):
 def write_atomically(path: Path, data: bytes) -> None:
     """The old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.with_name(f".{path.name}.unfinished")
     try:
         with beside.open("wb") as file:
             file.write(data)
@@ -70,8 +72,25 @@ class Run:
         self.grid_file = path / "grid.json"
         self.figure_file = path / "frontier.png"
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from working on the same run; clear away what a killed one left behind."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"{self.path}: another process is working on this run") from None
+            for left in self.path.glob(".*.unfinished"):
+                left.unlink()
+            yield
+
     def create(self, config: RunConfig) -> None:
         """Begin a run: write down what it is."""
+        if self.checkpoint_file.exists() or self.weights_file.exists():
+            raise RunError(
+                f"{self.path} holds files of a run but no {self.config_file.name}: choose another folder"
+            )
         content = {"run_id": config.run_id, "config": config.model_dump(mode="json"), **provenance()}
         write_atomically(self.config_file, json.dumps(content, indent=2).encode() + b"\n")
 
@@ -108,13 +127,15 @@ class Run:
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         for number, state in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{key}": tensor for key, tensor in state.items()}
-        _save(self.checkpoint_file, tensors, asdict(progress))
+        _save(self.checkpoint_file, tensors, {"run_id": self.config.run_id, "progress": asdict(progress)})
 
     def load_checkpoint(self, model: DepthRecurrent, optimiser: torch.optim.Optimizer) -> Progress:
         """Restore the last checkpoint, if there is one; returns how far it had come."""
         if not self.checkpoint_file.exists():
             return Progress()
         tensors, header = _load(self.checkpoint_file)
+        if header.get("run_id") != self.config.run_id or "progress" not in header:
+            raise RunError(f"{self.checkpoint_file} is not a checkpoint of run {self.config.run_id}")
         weights: dict[str, Tensor] = {}
         states: dict[int, dict[str, Tensor]] = {}
         for name, tensor in tensors.items():
@@ -126,7 +147,7 @@ class Run:
                 states.setdefault(int(number), {})[key] = tensor
         _fill(model, weights, self.checkpoint_file)
         optimiser.load_state_dict({**optimiser.state_dict(), "state": states})
-        return Progress(**header)
+        return Progress(**header["progress"])
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         with self.metrics_file.open("a") as file:
@@ -136,22 +157,40 @@ class Run:
         """All complete rows; a kill may have torn the last one."""
         rows = []
         if self.metrics_file.exists():
-            for line in self.metrics_file.read_text().splitlines():
+            for number, line in enumerate(self.metrics_file.read_text().splitlines(), start=1):
                 try:
-                    rows.append(json.loads(line))
+                    row = json.loads(line)
                 except json.JSONDecodeError:
                     break
+                if not isinstance(row, dict) or not {"update", "seconds"} <= row.keys():
+                    raise RunError(f"{self.metrics_file} is damaged: line {number} is not a row of metrics")
+                rows.append(row)
         return rows
+
+    @property
+    def seconds(self) -> float:
+        """How long the training took, up to the last row."""
+        rows = self.metrics()
+        return float(rows[-1]["seconds"]) if rows else 0.0
 
     def rewind_metrics(self, update: int) -> float:
         """Drop the rows after `update`, which will be computed again; returns the seconds spent by then."""
         rows = [row for row in self.metrics() if row["update"] <= update]
         write_atomically(self.metrics_file, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        return float(rows[-1]["seconds"]) if rows else 0.0
+        return self.seconds
 
 
-def load_model(path: Path, device: torch.device) -> tuple[DepthRecurrent, RunConfig]:
+def usable_device(name: str) -> torch.device:
+    """A device that this machine has."""
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise RunError(f"device '{name}' cannot be used: {str(error).splitlines()[0]}") from None
+
+
+def load_model(path: Path, device: str = "cpu") -> tuple[DepthRecurrent, RunConfig]:
     """The model in a run folder or in a weights file."""
+    target = usable_device(device)
     file = Run(path).weights_file if path.is_dir() else path
     if not file.exists():
         finished = path.is_dir() and Run(path).exists
@@ -163,7 +202,7 @@ def load_model(path: Path, device: torch.device) -> tuple[DepthRecurrent, RunCon
     config = parse_config(header["config"])
     model = DepthRecurrent(config.model)
     _fill(model, tensors, file)
-    return model.to(device).eval(), config
+    return model.to(target).eval(), config
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:

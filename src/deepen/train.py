@@ -5,6 +5,7 @@ learning rate is a function of u. So a checkpoint is weights, optimiser moments 
 """
 
 import time
+import warnings
 from collections.abc import Callable
 from math import cos, isfinite, pi
 from pathlib import Path
@@ -18,7 +19,7 @@ from deepen.batches import Stream, check_vocabulary
 from deepen.config import ConfigError, RunConfig, TrainConfig
 from deepen.loss import blended_loss
 from deepen.model import DepthRecurrent
-from deepen.runs import Progress, Run, RunError
+from deepen.runs import Progress, Run, RunError, provenance, usable_device
 from deepen.shapes import Batch, Output
 from deepen.tasks import Split, get_task
 from deepen.unroll import Fixed, unroll
@@ -38,7 +39,7 @@ Watcher = Callable[[int, float, float], None]
 
 def train(
     config: RunConfig,
-    path: Path,
+    path: str | Path,
     *,
     device: str = "cpu",
     resume: bool = False,
@@ -46,25 +47,39 @@ def train(
     checkpoint_seconds: float = 30.0,
 ) -> Run:
     """Train to the end and leave a complete run folder; with `resume`, go on where it was killed."""
+    target = usable_device(device)
     _check(config)
-    run = Run(path)
+    run = Run(Path(path))
     if run.exists and not resume:
         raise RunError(f"{path} already holds a run: continue it with --resume, or choose another folder")
-    if run.exists and run.config.run_id != config.run_id:
-        raise RunError(f"{path} holds run {run.config.run_id}, which has another config than this one")
-    if not run.exists:
-        run.create(config)
-
-    torch.manual_seed(config.seed)
-    model = DepthRecurrent(config.model).to(device).train()
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay, fused=True
-    )
-    progress = run.load_checkpoint(model, optimiser)
-    if progress.update < config.train.updates:
-        _train(config, run, model, optimiser, progress, torch.device(device), watch, checkpoint_seconds)
-    run.save_weights(model)
+    with run.alone():
+        if not run.exists:
+            run.create(config)
+        elif run.config.run_id != config.run_id:
+            raise RunError(f"{path} holds run {run.config.run_id}, which has another config than this one")
+        _warn_if_elsewhere(run)
+        torch.manual_seed(config.seed)
+        model = DepthRecurrent(config.model).to(target).train()
+        optimiser = torch.optim.AdamW(
+            model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay, fused=True
+        )
+        progress = run.load_checkpoint(model, optimiser)
+        if progress.update < config.train.updates:
+            _train(config, run, model, optimiser, progress, target, watch, checkpoint_seconds)
+        run.save_weights(model)
     return run
+
+
+def _warn_if_elsewhere(run: Run) -> None:
+    """Sums of floats depend on the number of threads and on the library's version."""
+    described, here = run.description(), provenance()
+    for part, name in (("machine", "threads"), ("libraries", "torch")):
+        if described[part][name] != here[part][name]:
+            warnings.warn(
+                f"{run.path} began with {name} {described[part][name]}, this is {here[part][name]}:"
+                " the result will not be the same to the last bit",
+                stacklevel=3,
+            )
 
 
 def _train(
@@ -91,10 +106,14 @@ def _train(
         torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.train.clip)
         if not (isfinite(loss.item()) and isfinite(norm.item())):
+            kept = (
+                f"the checkpoint of update {last_checkpoint} is intact"
+                if last_checkpoint
+                else "nothing was kept"
+            )
             raise TrainingError(
                 f"update {progress.update + 1}: loss {loss.item()}, gradient norm {norm.item()};"
-                f" the checkpoint of update {last_checkpoint} is intact in {run.path};"
-                " a smaller --train.lr may help"
+                f" {kept} in {run.path}; a smaller --train.lr may help"
             )
         now = time.monotonic()
         if now - saved_at >= checkpoint_seconds:

@@ -69,7 +69,7 @@ def unroll(
     start: State | None = None,
     taken: int = 0,
 ) -> Output:
-    """Think until everyone has halted; read the answer after each step in `keep` (None: the last).
+    """Think until everyone has halted; read the answer after each step in `keep`, or after the last.
 
     `start` continues from a state that `taken` steps have led to.
     """
@@ -89,7 +89,7 @@ def unroll(
             num_steps[stops] = t
             running = running & ~stops
         last = t == halt.max_steps or not running.any()
-        if last if keep is None else t in keep:
+        if (keep is not None and t in keep) or (last and not kept):
             kept.append((t, read(state, scene)))
         if last:
             break

@@ -6,22 +6,38 @@
 A relation is a signed offset of generations; hops add up. Difficulty is the number of hops in the
 chain from the first queried person to the second. Facts are shuffled, and some are about others.
 Names are exchangeable: a question may use any, up to as many as the model has name tokens.
+
+`certified` has a twin chain beside the true one, of the same length, whose hops are the same but for
+one, and further decoy chains of that length, some growing out of it, until every text has 24 facts.
+In the negative of a pair the two chains have changed relations, so every count of words and names is
+the same. Hops are -2 to 2 in any order and sums stay in that range at every depth. What a part of the
+chain still gives away (its sum may leave the claim out of reach) is `chance_after`, exactly.
 """
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import pairwise, product
 from random import Random
 from typing import Any
 
 import numpy as np
 
 from deepen.shapes import Encoded
-from deepen.tasks.task import QuestionError, Sampler, Split, Task
+from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 MAX_OFFSET = 12
+CERTIFIED_FACTS = 24  # of every certified text up to 12 hops
+CERTIFIED_RANGE = 2  # certified hops and sums are offsets from -2 to 2
 NAMES = [
     *("Alice", "Bob", "Carol", "David", "Eve", "Frank", "Grace", "Henry", "Irene", "Jack"),
     *("Karen", "Leo", "Mary", "Nathan", "Olivia", "Paul", "Quinn", "Rachel", "Sam", "Tina"),
+]
+MORE_NAMES = [
+    *("Ursula", "Victor", "Wendy", "Xavier", "Yara", "Zach", "Amir", "Bella", "Cyrus", "Dina"),
+    *("Emil", "Fiona", "Gideon", "Hana", "Ivan", "Judith", "Kurt", "Laura", "Milo", "Nora"),
+    *("Oscar", "Petra", "Ralph", "Sonia", "Theo", "Ulla", "Vera", "Walter"),
 ]
 
 
@@ -35,7 +51,8 @@ def _relation_word(offset: int) -> str:
 
 OFFSETS = {_relation_word(offset): offset for offset in range(-MAX_OFFSET, MAX_OFFSET + 1)}
 WORDS = {offset: word for word, offset in OFFSETS.items()}
-TOKENS = ("<pad>", "<cls>", "<sep>", "is", "the", "of", ".", "query", "?", *OFFSETS, *NAMES)
+# Names come last, those of the published vocabulary first.
+TOKENS = ("<pad>", "<cls>", "<sep>", "is", "the", "of", ".", "query", "?", *OFFSETS, *NAMES, *MORE_NAMES)
 IDS = {token: number for number, token in enumerate(TOKENS)}
 SENTENCE = re.compile(r"\s*(?P<subject>\S.*?) is the (?P<relation>\S+) of (?P<object>\S.*?)\s*[.?]?\s*")
 
@@ -43,21 +60,24 @@ SENTENCE = re.compile(r"\s*(?P<subject>\S.*?) is the (?P<relation>\S+) of (?P<ob
 class Family(Task):
     name = "family"
     difficulty_name = "depth"
-    vocabulary = len(TOKENS)
     too_many = "different names"
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
-        return {"paper": _sample_paper}
+        return {
+            "paper": _sample_paper,
+            "certified": _sample_certified,
+            "certified-apex": partial(_sample_certified, apex=True),
+        }
 
     def verify(self, question: Any) -> bool:
         """Compose hops outward from the first queried person, over facts read in both directions."""
         hops: dict[str, list[tuple[str, int]]] = {}
-        for fact in question["facts"]:
-            subject, relation, other = re.split(r" is the | of ", fact)
+        for place, fact in enumerate(question["facts"]):
+            subject, relation, other = _read(fact, f"facts[{place}]")
             hops.setdefault(subject, []).append((other, OFFSETS[relation]))
             hops.setdefault(other, []).append((subject, -OFFSETS[relation]))
-        subject, claimed, other = re.split(r" is the | of ", question["query"])
+        subject, claimed, other = _read(question["query"], "query")
         offset_of = {subject: 0}
         queue = [subject]
         for person in queue:
@@ -66,6 +86,24 @@ class Family(Task):
                     offset_of[neighbour] = offset_of[person] + offset
                     queue.append(neighbour)
         return offset_of.get(other) == OFFSETS[claimed]
+
+    def certifies(self, example: Example) -> bool:
+        """Both chains are there, alone lead where they lead, and exactly one of them sums to the claim."""
+        facts = [_read(fact, "facts") for fact in example.question["facts"]]
+        relation = {(first, second): word for first, word, second in facts}
+        first, claimed, last = _read(example.question["query"], "query")
+        chain, twin = example.certificate["chain"], example.certificate["twin"]
+        sums = [sum(OFFSETS[relation[hop]] for hop in pairwise(route)) for route in (chain, twin)]
+        people = {name for hop in relation for name in hop}
+        num_pieces = len(people) - len(facts)  # if no facts form a circle, as is checked next
+        return bool(
+            (chain[0], chain[-1]) == (first, last)
+            and len(chain) == len(twin) == example.difficulty + 1
+            and (sums[0] == OFFSETS[claimed]) == example.label
+            and (sums[1] == OFFSETS[claimed]) != example.label
+            and num_pieces == _count_pieces(people, relation)
+            and len(facts) == max(CERTIFIED_FACTS, 2 * example.difficulty)
+        )
 
     def encode(self, question: Any) -> Encoded:
         """<cls>, the facts with full stops, <sep>, the query with a question mark."""
@@ -100,12 +138,30 @@ class Family(Task):
         return {"facts": facts, "query": query}
 
 
+def _count_pieces(people: set[str], hops: Iterable[tuple[str, str]]) -> int:
+    """In how many unconnected pieces the facts leave the people."""
+    piece = {name: name for name in people}
+
+    def root(name: str) -> str:
+        while piece[name] != name:
+            name = piece[name]
+        return name
+
+    for first, second in hops:
+        piece[root(first)] = root(second)
+    return sum(piece[name] == name for name in people)
+
+
 def _name_ids(names: list[str]) -> dict[str, int]:
-    """Known names keep their own id; any other takes a free one, past the table's end when none is left."""
+    """Known names keep their own id; any other takes a free one, past the table's end when none is left.
+
+    A text of few people stays within the published names, whichever names it uses.
+    """
     named = dict.fromkeys(names)
-    free = [IDS[name] for name in NAMES if name not in named]
+    known = NAMES if len(named) <= len(NAMES) else NAMES + MORE_NAMES
+    free = [IDS[name] for name in known if name not in named]
     free += range(len(TOKENS), len(TOKENS) + len(named))
-    return {name: IDS[name] if name in NAMES else free.pop(0) for name in named}
+    return {name: IDS[name] if name in known else free.pop(0) for name in named}
 
 
 def _sentence_ids(subject: int, relation: str, other: int, end: str) -> list[int]:
@@ -123,7 +179,7 @@ def _read(sentence: Any, where: str) -> tuple[str, str, str]:
     return match["subject"], match["relation"], match["object"]
 
 
-def _sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> tuple[Any, bool]:
+def _sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> Example:
     """The published generator: up-hops, then down-hops; wrong claims keep the parity of the right one."""
     if depth > MAX_OFFSET:
         raise ValueError(f"the relation words end at {MAX_OFFSET} hops: no depth {depth}")
@@ -145,8 +201,87 @@ def _sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> tupl
     if not positive:
         shifted = [max(-MAX_OFFSET, min(MAX_OFFSET, offset + shift)) for shift in (-4, -2, 2, 4)]
         claimed = rng.choice([wrong for wrong in shifted if wrong != offset])
-    return {"facts": facts, "query": _sentence(chain[0], WORDS[claimed], chain[-1])}, positive
+    question = {"facts": facts, "query": _sentence(chain[0], WORDS[claimed], chain[-1])}
+    return Example(question=question, label=positive, difficulty=depth)
 
 
 def _sentence(subject: str, relation: str, other: str) -> str:
     return f"{subject} is the {relation} of {other}"
+
+
+def _sample_certified(rng: Random, depth: int, positive: bool, split: Split, apex: bool = False) -> Example:
+    """A true chain, its twin, and decoy chains; `apex` sorts the hops of each chain, ups first."""
+    num_facts = max(CERTIFIED_FACTS, 2 * depth)
+    num_chains = num_facts // depth
+    lengths = [depth] * num_chains + [num_facts % depth] * (num_facts % depth > 0)
+    if sum(lengths) + len(lengths) > len(NAMES) + len(MORE_NAMES):
+        raise ValueError(f"not enough names for certified chains of {depth} hops")
+    names = rng.sample(NAMES + MORE_NAMES, sum(lengths) + len(lengths))
+    right, wrong = _twin_hops(rng, depth)
+    hops = [right, wrong] if positive else [wrong, right]
+    hops += [[rng.randint(-CERTIFIED_RANGE, CERTIFIED_RANGE) for _ in range(n)] for n in lengths[2:]]
+    chains: list[list[str]] = []
+    facts: list[str] = []
+    for number, (length, offsets) in enumerate(zip(lengths, hops, strict=True)):
+        people = [names.pop() for _ in range(length + 1)]
+        if number >= 2 and rng.random() < 0.5:
+            people[0] = rng.choice(chains[number % 2])  # grows out of the true chain or of its twin
+        chains.append(people)
+        ordered = sorted(offsets, reverse=True) if apex else offsets
+        facts += [
+            _sentence(first, WORDS[offset], second)
+            for (first, second), offset in zip(pairwise(people), ordered, strict=True)
+        ]
+    rng.shuffle(facts)
+    question = {"facts": facts, "query": _sentence(chains[0][0], WORDS[sum(right)], chains[0][-1])}
+    certificate = {"chain": chains[0], "twin": chains[1]}
+    return Example(question=question, label=positive, difficulty=depth, certificate=certificate)
+
+
+def _twin_hops(rng: Random, depth: int) -> tuple[list[int], list[int]]:
+    """Hops of two chains that differ in one place; both sums are in range."""
+    values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
+    while True:
+        right = [rng.choice(values) for _ in range(depth)]
+        place = rng.randrange(depth)
+        if sum(right) in values and (exchanged := _replacements(sum(right), right[place])):
+            return right, [*right[:place], rng.choice(exchanged), *right[place + 1 :]]
+
+
+def _replacements(total: int, hop: int) -> list[int]:
+    """What one hop of a chain may be exchanged for, so that its sum changes and stays in range."""
+    values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
+    return [value for value in values if value != hop and total + value - hop in values]
+
+
+def chance_after(depth: int, num_hops: int) -> float:
+    """The best accuracy that the sum of so many hops of a certified chain allows, exactly.
+
+    Counts, for each partial sum and claim, the right chains and the wrong ones that show them. N[j][s]
+    chains of j hops sum to s; the exchanged hop is among the j seen or among the others.
+    """
+    values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
+    N: list[Counter[int]] = [Counter({0: 1})]
+    for _ in range(depth):
+        N.append(Counter())
+        for total, count in N[-2].items():
+            for value in values:
+                N[-1][total + value] += count
+    seen, unseen = num_hops, depth - num_hops
+    best = all_right = 0.0
+    for claim, partial_sum in product(values, N[seen]):
+        right = wrong = 0.0
+        for hop in values:
+            exchanged = _replacements(claim, hop)
+            if exchanged and unseen:
+                ways = unseen * N[seen][partial_sum] * N[unseen - 1][claim - partial_sum - hop]
+                right += ways
+                wrong += ways
+            if exchanged and seen:
+                right += seen * N[seen - 1][partial_sum - hop] * N[unseen][claim - partial_sum]
+            for value in exchanged if seen else ():
+                rest = N[unseen][claim - (partial_sum - value + hop)]
+                wrong += seen * N[seen - 1][partial_sum - value] * rest / len(exchanged)
+        best += max(right, wrong)
+        all_right += right
+    return best / (2 * all_right)

@@ -6,6 +6,10 @@
 
 Difficulty is the number of hops a positive needs; a negative of difficulty h comes from the same
 range of sizes. The mask lets a thought cross one edge a step, so h steps are the least that can do.
+
+`certified` draws a graph and its mirror image, joined by more edges in mirrored pairs. The target is
+the end of the source's own route, or that end's mirror image, which the source cannot reach: the same
+graph, the same degrees, and no way to tell the two apart by following fewer than h edges from either.
 """
 
 import json
@@ -19,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from deepen.shapes import Encoded
-from deepen.tasks.task import QuestionError, Sampler, Split, Task
+from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 Edge = tuple[int, int]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -28,12 +32,11 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 class Graph(Task):
     name = "graph"
     difficulty_name = "hops"
-    vocabulary = 1 + len(LETTERS)  # padding and 26 node letters
     too_many = "nodes"
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
-        return {"paper": _sample_paper, "cut": _sample_cut}
+        return {"paper": _sample_paper, "cut": _sample_cut, "certified": _sample_certified}
 
     def verify(self, question: Any) -> bool:
         """Breadth-first search by name over the question's own edges."""
@@ -41,11 +44,30 @@ class Graph(Task):
         for start, end in question["edges"]:
             successors.setdefault(start, []).append(end)
         seen = {question["source"]}
-        frontier = [question["source"]]
-        while frontier:
-            frontier = [end for start in frontier for end in successors.get(start, ()) if end not in seen]
-            seen.update(frontier)
+        queue = [question["source"]]
+        for node in queue:
+            fresh = set(successors.get(node, ())) - seen
+            seen |= fresh
+            queue += fresh
         return question["target"] in seen
+
+    def certifies(self, example: Example) -> bool:
+        """The route is there, and its end and the mirror image of its end look alike up to h - 1 edges."""
+        question, route = example.question, example.certificate["route"]
+        end, mirror = route[-1], example.certificate["mirror"]
+        edges = {(first, second) for first, second in question["edges"]}
+        short = example.difficulty - 1
+        source = question["source"]
+        return bool(
+            route[0] == source
+            and len(route) == example.difficulty + 1
+            and question["target"] == (end if example.label else mirror)
+            and all(edge in edges for edge in pairwise(route))
+            and self.verify({**question, "target": end})
+            and not self.verify({**question, "target": mirror})
+            and _view(question, end, source, short) == _view(question, mirror, source, short)
+            and _view(question, source, end, short) == _view(question, source, mirror, short)
+        )
 
     def encode(self, question: Any) -> Encoded:
         if not isinstance(question, Mapping):
@@ -76,11 +98,26 @@ class Graph(Task):
     def parse(self, text: str) -> Any:
         try:
             return json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise QuestionError(
                 f"not JSON ({error}); expected e.g. "
                 '\'{"edges": [["a", "b"], ["b", "c"]], "source": "a", "target": "c"}\''
             ) from None
+
+
+def _view(question: Mapping[str, Any], observer: Any, marked: Any, num_edges: int) -> int:
+    """All that an observer can learn by following so many edges, either way, where one node is marked."""
+    neighbours: dict[Any, tuple[list[Any], list[Any]]] = {node: ([], []) for node in question["nodes"]}
+    for start, end in question["edges"]:
+        neighbours[start][1].append(end)
+        neighbours[end][0].append(start)
+    colour = {node: int(node == marked) for node in neighbours}
+    for _ in range(num_edges):
+        colour = {
+            node: hash((colour[node], *(tuple(sorted(colour[other] for other in side)) for side in sides)))
+            for node, sides in neighbours.items()
+        }
+    return colour[observer]
 
 
 def _index_nodes(question: Mapping[str, Any]) -> dict[Any, int]:
@@ -121,7 +158,7 @@ def _find(index: dict[Any, int], role: str, node: Any) -> int:
     return index[node]
 
 
-def _sample_paper(rng: Random, hops: int, positive: bool, split: Split) -> tuple[Any, bool]:
+def _sample_paper(rng: Random, hops: int, positive: bool, split: Split) -> Example:
     """The published generator, with the published numbers of nodes."""
     if split == "train":
         smallest, largest = max(hops + 2, 8), max(hops + 2, 16)
@@ -131,10 +168,10 @@ def _sample_paper(rng: Random, hops: int, positive: bool, split: Split) -> tuple
         raise ValueError(f"the paper's graphs have at most {largest} nodes: no {hops} hops there; try 'cut'")
     num_nodes = rng.randint(smallest, largest)
     graph = _positive(rng, hops, num_nodes) if positive else _random_negative(rng, num_nodes)
-    return _question(num_nodes, *graph), positive
+    return Example(question=_question(num_nodes, *graph), label=positive, difficulty=hops)
 
 
-def _sample_cut(rng: Random, hops: int, positive: bool, split: Split) -> tuple[Any, bool]:
+def _sample_cut(rng: Random, hops: int, positive: bool, split: Split) -> Example:
     """As `paper` in any size; every other negative is a positive with its one route cut."""
     smallest = max(hops + 2, 8 if split == "train" else 10)
     largest = max(hops + 6, 16, 6 * hops // 5) if split != "train" else max(hops + 2, 16)
@@ -145,7 +182,85 @@ def _sample_cut(rng: Random, hops: int, positive: bool, split: Split) -> tuple[A
         graph = _cut_negative(rng, hops, num_nodes)
     else:
         graph = _random_negative(rng, num_nodes)
-    return _question(num_nodes, *graph), positive
+    return Example(question=_question(num_nodes, *graph), label=positive, difficulty=hops)
+
+
+def _sample_certified(rng: Random, hops: int, positive: bool, split: Split) -> Example:
+    """A route, its mirror image, and more edges in mirrored pairs (node v's image is v + half)."""
+    fewest, most = (4, 8) if split == "train" else (5, max(8, hops + 4, 6 * hops // 5))
+    half = rng.randint(max(hops + 2, fewest), max(hops + 2, most))
+    source, end, mirror = 0, hops, hops + half
+    # No edge spans more than one level, so no way from level 0 to level h has fewer than h edges.
+    cause = rng.random() < 0.5
+    level = list(range(hops + 1)) + [rng.randint(0, hops) for _ in range(half - hops - 1)]
+    near = [[v for v in range(half) if abs(level[u] - level[v]) <= 1] for u in range(half)]
+    after, before = [0] * (2 * half), [0] * (2 * half)  # bit sets of successors and predecessors
+    reached, reaching = 1 << source, 1 << mirror  # from the source; to the mirror image of the end
+    edges: dict[Edge, None] = {}
+
+    def image(node: int) -> int:
+        return node + half if node < half else node - half
+
+    def add(start: int, to: int) -> bool:
+        """Add an edge, unless it opens a way from the source to the mirror image."""
+        nonlocal reached, reaching
+        if reached >> start & 1 and reaching >> to & 1:
+            return False
+        edges[start, to] = None
+        after[start] |= 1 << to
+        before[to] |= 1 << start
+        if reached >> start & 1:
+            reached = _flood(reached, 1 << to, after)
+        if reaching >> to & 1:
+            reaching = _flood(reaching, 1 << start, before)
+        return True
+
+    for start in range(hops):
+        add(start, start + 1)
+        add(image(start), image(start + 1))
+    # One more node joins both images, as the cause or the effect of a node in each: only who minds the
+    # direction of edges can tell that the source does not reach the mirror image.
+    joint = hops + 1
+    here, there = (rng.choice([v for v in near[joint] if v <= hops]) for _ in range(2))
+    for start, to in ((joint, here), (joint, image(there))):
+        for edge in ((start, to), (image(start), image(to))):
+            add(*edge) if cause else add(*reversed(edge))
+    for _ in range(rng.randint(half // 2, 2 * half)):
+        start = int(rng.random() * half)
+        to = near[start][int(rng.random() * len(near[start]))]
+        if rng.random() < 0.5 or to == start:
+            to = image(to)
+        if (start, to) in edges:
+            continue
+        saved = reached, reaching
+        if add(start, to) and not add(image(start), image(to)):
+            del edges[start, to]
+            after[start] ^= 1 << to
+            before[to] ^= 1 << start
+            reached, reaching = saved
+    order = rng.sample(range(2 * half), 2 * half)
+    shuffled = [(order[start], order[to]) for start, to in edges]
+    rng.shuffle(shuffled)
+    target = order[end if positive else mirror]
+    question = _question(2 * half, shuffled, order[source], target)
+    names = question["nodes"]
+    route = [names[order[node]] for node in range(hops + 1)]
+    certificate = {"route": route, "mirror": names[order[mirror]]}
+    return Example(question=question, label=positive, difficulty=hops, certificate=certificate)
+
+
+def _flood(seen: int, fresh: int, neighbours: list[int]) -> int:
+    """Add to a bit set of nodes all that can be reached from the fresh ones."""
+    fresh &= ~seen
+    while fresh:
+        seen |= fresh
+        found = 0
+        while fresh:
+            lowest = fresh & -fresh
+            found |= neighbours[lowest.bit_length() - 1]
+            fresh ^= lowest
+        fresh = found & ~seen
+    return seen
 
 
 def _question(num_nodes: int, edges: list[Edge], source: int, target: int) -> dict[str, Any]:
@@ -171,17 +286,28 @@ def _candidates(rng: Random, num_nodes: int) -> list[Edge]:
 def _positive(rng: Random, hops: int, num_nodes: int) -> tuple[list[Edge], int, int]:
     """A random simple path and random edges, those that would shorten it left out."""
     path = rng.sample(range(num_nodes), hops + 1)
-    route = list(pairwise(path))
-    edges = _grow(rng, route, path[0], path[-1], num_nodes, shortest=hops)
+    distances = Distances(num_nodes, path[0], path[-1])
+    edges = []
+    for edge in dict.fromkeys([*pairwise(path), *_candidates(rng, num_nodes)]):
+        if distances.through(edge) >= hops:
+            distances.add(edge)
+            edges.append(edge)
     return edges, path[0], path[-1]
 
 
 def _cut_negative(rng: Random, hops: int, num_nodes: int) -> tuple[list[Edge], int, int]:
-    """A positive whose routes all share one edge, without that edge."""
+    """A positive of exactly so many hops whose routes all use one edge, without that edge."""
     path = rng.sample(range(num_nodes), hops + 1)
     route = list(pairwise(path))
-    del route[rng.randrange(hops)]
-    edges = _grow(rng, route, path[0], path[-1], num_nodes, shortest=inf)
+    cut = route[rng.randrange(hops)]
+    whole, without = Distances(num_nodes, path[0], path[-1]), Distances(num_nodes, path[0], path[-1])
+    whole.add(cut)
+    edges = []
+    for edge in dict.fromkeys([*route, *_candidates(rng, num_nodes)]):
+        if edge != cut and whole.through(edge) >= hops and without.through(edge) == inf:
+            whole.add(edge)
+            without.add(edge)
+            edges.append(edge)
     return edges, path[0], path[-1]
 
 
@@ -193,15 +319,7 @@ def _random_negative(rng: Random, num_nodes: int) -> tuple[list[Edge], int, int]
     for start, end in edges:
         following[start] |= 1 << end
     for source in order:
-        reached = fresh = 1 << source
-        while fresh:
-            found = 0
-            while fresh:
-                lowest = fresh & -fresh
-                found |= following[lowest.bit_length() - 1]
-                fresh ^= lowest
-            fresh = found & ~reached
-            reached |= found
+        reached = _flood(0, 1 << source, following)
         for target in order:
             if not reached >> target & 1:
                 return edges, source, target
@@ -210,24 +328,25 @@ def _random_negative(rng: Random, num_nodes: int) -> tuple[list[Edge], int, int]
     return [(a, b) for a, b in edges if (a in left) == (b in left)], order[0], order[-1]
 
 
-def _grow(
-    rng: Random, route: list[Edge], source: int, target: int, num_nodes: int, shortest: float
-) -> list[Edge]:
-    """Add random edges, except those that would bring the target nearer than `shortest`."""
-    after: list[list[int]] = [[] for _ in range(num_nodes)]
-    before: list[list[int]] = [[] for _ in range(num_nodes)]
-    from_source = [inf] * num_nodes
-    to_target = [inf] * num_nodes
-    from_source[source] = to_target[target] = 0
-    edges: list[Edge] = []
-    for start, end in route + [edge for edge in _candidates(rng, num_nodes) if edge not in route]:
-        if from_source[start] + 1 + to_target[end] >= shortest:
-            edges.append((start, end))
-            after[start].append(end)
-            before[end].append(start)
-            _relax(from_source, after, start)
-            _relax(to_target, before, end)
-    return edges
+class Distances:
+    """Hops from the source and to the target, kept up to date while a graph grows."""
+
+    def __init__(self, num_nodes: int, source: int, target: int) -> None:
+        self.from_source, self.to_target = [inf] * num_nodes, [inf] * num_nodes
+        self.from_source[source] = self.to_target[target] = 0
+        self._after: list[list[int]] = [[] for _ in range(num_nodes)]
+        self._before: list[list[int]] = [[] for _ in range(num_nodes)]
+
+    def through(self, edge: Edge) -> float:
+        """The length of the shortest way from the source to the target that uses a new edge."""
+        return self.from_source[edge[0]] + 1 + self.to_target[edge[1]]
+
+    def add(self, edge: Edge) -> None:
+        start, end = edge
+        self._after[start].append(end)
+        self._before[end].append(start)
+        _relax(self.from_source, self._after, start)
+        _relax(self.to_target, self._before, end)
 
 
 def _relax(distance: list[float], neighbours: list[list[int]], start: int) -> None:

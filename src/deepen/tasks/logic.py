@@ -4,6 +4,11 @@
 
 NOT binds tighter than AND, AND tighter than OR. Difficulty is the nesting depth of the generator:
 depth d is `(deep op other)`, one child of depth d-1 and one shallower.
+
+`certified` has a critical depth c instead, which is its difficulty: on levels 1 to c-1 all siblings of
+the nested group are neutral (T beside &, F beside |), on level c they decide, and what is nested
+deeper changes nothing. Twins of opposite value consist of the same symbols and agree on every level
+above c: levels c and c+1, one that decides by | and one that decides by &, have changed places.
 """
 
 from collections.abc import Mapping
@@ -13,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from deepen.shapes import Encoded
-from deepen.tasks.task import QuestionError, Sampler, Split, Task
+from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
 IDS = {token: number for number, token in enumerate(TOKENS)}
@@ -27,12 +32,11 @@ Terms = list[bool]
 class Logic(Task):
     name = "logic"
     difficulty_name = "depth"
-    vocabulary = len(TOKENS)
     too_many = "symbols"
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
-        return {"paper": _sample_paper}
+        return {"paper": _sample_paper, "certified": _sample_certified}
 
     def verify(self, question: Any) -> bool:
         """An operator-precedence parser with explicit stacks: NOT > AND > OR."""
@@ -65,6 +69,19 @@ class Logic(Task):
         while operators:
             apply()
         return values.pop()
+
+    def certifies(self, example: Example) -> bool:
+        """The levels above the critical one leave the value open, the critical one settles it."""
+        path, depth = example.certificate["path"], example.difficulty
+        value = path[-1][0] == "|"  # what decides beside | is T, beside & is F
+        for _, _, negated in path:
+            value ^= negated
+        return bool(
+            len(path) == depth
+            and value == example.label == self.verify(example.question)
+            and 0 < chance_of_true(example.question, depth - 1) < 1
+            and chance_of_true(example.question, depth) == example.label
+        )
 
     def encode(self, question: Any) -> Encoded:
         """Token ids after <cls>; spaces between symbols are allowed and ignored."""
@@ -108,12 +125,48 @@ def _check_grammar(text: str) -> None:
         raise QuestionError(f"the expression {what}")
 
 
-def _sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> tuple[Any, bool]:
+def chance_of_true(text: str, levels: int) -> float:
+    """The chance that an expression is true if all that is nested deeper than so many levels were coins."""
+    place = 0
+
+    def disjunction(depth: int) -> float:
+        nonlocal place
+        chance = conjunction(depth)
+        while place < len(text) and text[place] == "|":
+            place += 1
+            chance = 1 - (1 - chance) * (1 - conjunction(depth))
+        return chance
+
+    def conjunction(depth: int) -> float:
+        nonlocal place
+        chance = factor(depth)
+        while place < len(text) and text[place] == "&":
+            place += 1
+            chance *= factor(depth)
+        return chance
+
+    def factor(depth: int) -> float:
+        nonlocal place
+        symbol = text[place]
+        place += 1
+        if symbol == "!":
+            return 1 - factor(depth)
+        if symbol == "(":
+            inside = disjunction(depth + 1)
+            place += 1  # the closing parenthesis
+            return inside if depth < levels else 0.5
+        return float(symbol == "T")
+
+    return disjunction(0)
+
+
+def _sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> Example:
     """The published generator; labels fall as they fall (`positive` is not used)."""
-    for _ in range(MAX_TRIES):
+    shortest = 4 * depth + 1  # each level adds two parentheses, an operator and a literal
+    for _ in range(MAX_TRIES if shortest <= MAX_CHARACTERS else 0):
         text, terms = _expression(rng, depth)
         if len(text) <= MAX_CHARACTERS:
-            return text, any(terms)
+            return Example(question=text, label=any(terms), difficulty=depth)
     raise ValueError(f"no expression of depth {depth} in {MAX_CHARACTERS} characters: choose a smaller depth")
 
 
@@ -149,3 +202,44 @@ def _join(rng: Random, left: tuple[str, Terms], right: tuple[str, Terms]) -> tup
     if rng.random() < 0.5:
         return f"{left_text}&{right_text}", [*a[:-1], a[-1] and b[0], *b[1:]]
     return f"{left_text}|{right_text}", a + b
+
+
+def _sample_certified(rng: Random, depth: int, positive: bool, split: Split) -> Example:
+    """Neutral levels, the critical one, and decoys; nesting does not depend on the critical depth up to 8."""
+    nesting = max(depth + 1, 9) + rng.randint(0, 2)
+    levels = [_neutral(rng) for _ in range(depth - 1)]
+    either, other = _deciding(rng, "|"), _deciding(rng, "&")
+    levels += [either, other]
+    levels += [
+        _neutral(rng) if rng.random() < 0.5 else _deciding(rng, rng.choice("&|"))
+        for _ in range(nesting - depth - 1)
+    ]
+    negated = [rng.random() < 0.5 for _ in levels]
+    true_if_or = sum(negated[:depth]) % 2 == 0
+    if positive != true_if_or:
+        levels[depth - 1], levels[depth] = other, either
+    text = _literal_of(rng, rng.random() < 0.5)
+    for (operator, literals), negate in zip(reversed(levels), reversed(negated), strict=True):
+        slot = rng.randint(0, len(literals))
+        parts = [*literals[:slot], text, *literals[slot:]]
+        text = f"{'!' if negate else ''}({operator.join(parts)})"
+    path = [(*level, negate) for level, negate in zip(levels, negated, strict=True)][:depth]
+    return Example(question=text, label=positive, difficulty=depth, certificate={"path": path})
+
+
+def _neutral(rng: Random) -> tuple[str, list[str]]:
+    """A level whose literals leave the nested group's value as it is."""
+    operator = rng.choice("&|")
+    return operator, [_literal_of(rng, operator == "&") for _ in range(rng.randint(1, 3))]
+
+
+def _deciding(rng: Random, operator: str) -> tuple[str, list[str]]:
+    """A level with at least one literal that settles its value, whatever is nested in it."""
+    values = [rng.random() < 0.5 for _ in range(rng.randint(1, 3))]
+    values[rng.randrange(len(values))] = operator == "|"
+    return operator, [_literal_of(rng, value) for value in values]
+
+
+def _literal_of(rng: Random, value: bool) -> str:
+    """T or F, a quarter of the time as the negation of the other."""
+    return ("T" if value else "F") if rng.random() < 0.75 else ("!F" if value else "!T")

@@ -1,15 +1,15 @@
 """What a task is: samplers that make examples, a verifier that judges them, an encoder for models.
 
-Example i is a pure function of (task, distribution, split, seed, difficulty, i): splits draw from
-separate streams, so training and test examples never share one. The sampler and the verifier of a
-task share no code; the tests let them argue over thousands of examples.
+Example i is a pure function of (task, distribution, split, seed, difficulty, i). Training and test draw
+from separate streams; where there are few questions, as in logic of depth 2, both can still come to the
+same one. The sampler and the verifier of a task share no code; the tests let them argue.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from deepen.shapes import Encoded
 
@@ -27,10 +27,12 @@ class Example:
     question: Any
     label: bool
     difficulty: int
+    certificate: Any = None
+    """Why nothing short of `difficulty` steps can tell the answer; None where that is not promised."""
 
 
-Sampler = Callable[[Random, int, bool, Split], tuple[Any, bool]]
-"""(random source, difficulty, wanted label, split) -> (question, its label)."""
+Sampler = Callable[[Random, int, bool, Split], Example]
+"""(random source, difficulty, wanted label, split) -> example."""
 
 
 class Task(ABC):
@@ -39,8 +41,6 @@ class Task(ABC):
     name: ClassVar[str]
     difficulty_name: ClassVar[str]
     """What difficulty counts: hops, depth."""
-    vocabulary: ClassVar[int]
-    """Number of token ids that a model trained on the published examples knows."""
     too_many: ClassVar[str]
     """What a question has too many of when its token ids run past a model's vocabulary."""
 
@@ -52,6 +52,10 @@ class Task(ABC):
     @abstractmethod
     def verify(self, question: Any) -> bool:
         """The true answer, found without any of the sampler's code."""
+
+    @abstractmethod
+    def certifies(self, example: Example) -> bool:
+        """Whether the certificate holds, checked without any of the sampler's code."""
 
     @abstractmethod
     def encode(self, question: Any) -> Encoded:
@@ -66,8 +70,11 @@ class Task(ABC):
         if distribution not in self.samplers:
             known = ", ".join(self.samplers)
             raise ValueError(f"task '{self.name}' has no distribution '{distribution}' (known: {known})")
+        if split not in get_args(Split):
+            raise ValueError(f"unknown split '{split}' (known: {', '.join(get_args(Split))})")
         if difficulty < 1:
             raise ValueError(f"difficulty must be at least 1, got {difficulty}")
-        rng = Random(f"{self.name}/{distribution}/{split}/{seed}/{difficulty}/{index}")
-        question, label = self.samplers[distribution](rng, difficulty, index % 2 == 0, split)
-        return Example(question=question, label=label, difficulty=difficulty)
+        # A certified positive and the negative after it are twins: the same draws, another answer.
+        stream = index // 2 if distribution.startswith("certified") else index
+        rng = Random(f"{self.name}/{distribution}/{split}/{seed}/{difficulty}/{stream}")
+        return self.samplers[distribution](rng, difficulty, index % 2 == 0, split)

@@ -1,0 +1,99 @@
+"""Audit all three tasks in every distribution that the page speaks of.
+
+    python experiments/shortcuts/run.py [N]
+
+Writes a folder for each audit (audit.json, audit.png) and the tables between the markers of README.md.
+N is the number of examples of each difficulty (default: 20,000).
+"""
+
+import sys
+from pathlib import Path
+
+from deepen.audit import Audit, audit
+from deepen.presets import get_preset
+from deepen.progress import Bar
+from deepen.report import draw_audit
+from deepen.runs import write_atomically
+from deepen.tasks.family import chance_after
+
+HERE = Path(__file__).parent
+AUDITS = [
+    ("graph", "paper"),
+    ("graph", "certified"),
+    ("logic", "paper"),
+    ("logic", "certified"),
+    ("family", "paper"),
+    ("family", "certified"),
+]
+# In and out of the training range; certified examples can be drawn beyond the published difficulties.
+DIFFICULTIES = {
+    "graph": (1, 2, 3, 4, 5, 6, 8, 10, 12),
+    "logic": (1, 2, 4, 6, 8, 10, 12, 14),
+    "family": (2, 3, 4, 5, 6, 7, 8, 9),
+}
+
+
+def table(found: Audit) -> str:
+    """Markdown: one row a shortcut."""
+    difficulties = list(dict.fromkeys(row.difficulty for row in found.rows))
+    lines = [f"| {found.difficulty_name} | " + " | ".join(map(str, difficulties)) + " |"]
+    lines.append("|---" * (1 + len(difficulties)) + "|")
+    for name, steps in dict.fromkeys((row.shortcut, row.steps) for row in found.rows):
+        label = name if steps is None else f"{steps} {name}"
+        cells = [row for row in found.rows if (row.shortcut, row.steps) == (name, steps)]
+        lines.append(f"| {label} | " + " | ".join(f"{row.accuracy:.3f}" for row in cells) + " |")
+    return "\n".join(lines)
+
+
+def promises(audits: list[Audit]) -> str:
+    """The largest excess over what the certificate promises, for each certified task."""
+    lines = [
+        "| task | promises | n each | largest score where .500 is promised | largest excess over any promise |"
+    ]
+    lines.append("|---|---|---|---|---|")
+    for found in audits:
+        promised = [row for row in found.rows if row.promised is not None]
+        half = max(row.accuracy for row in promised if row.promised == 0.5)
+        excess = max(row.accuracy - (row.promised or 0) for row in promised)
+        lines.append(f"| {found.task} | {len(promised)} | {found.rows[0].num} | {half:.3f} | {excess:+.3f} |")
+    return "\n".join(lines)
+
+
+def partial_sums() -> str:
+    """The exact ceiling of what part of a certified family chain gives away."""
+    depths = DIFFICULTIES["family"]
+    lines = ["| hops seen | " + " | ".join(f"depth {depth}" for depth in depths) + " |"]
+    lines.append("|---" * (1 + len(depths)) + "|")
+    for seen in range(max(depths)):
+        cells = [f"{chance_after(depth, seen):.3f}" if seen <= depth else "" for depth in depths]
+        lines.append(f"| {seen} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    num = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    tables: dict[str, str] = {"partial sums": partial_sums()}
+    certified = []
+    for task, distribution in AUDITS:
+        train = get_preset(task, "paper").data.difficulties
+        difficulties = DIFFICULTIES[task]
+        with Bar(f"auditing {task} {distribution}", len(difficulties)) as bar:
+            found = audit(task, distribution, train, difficulties, num, watch=bar.show)
+        folder = HERE / f"{task}-{distribution}"
+        write_atomically(folder / "audit.json", found.model_dump_json().encode() + b"\n")
+        draw_audit(found, folder / "audit.png")
+        tables[f"{task} {distribution}"] = table(found)
+        if distribution == "certified":
+            certified.append(found)
+    tables["promises"] = promises(certified)
+    page = HERE / "README.md"
+    text = page.read_text()
+    for name, content in tables.items():
+        before, rest = text.split(f"<!-- {name} -->\n")
+        _, after = rest.split(f"<!-- /{name} -->\n")
+        text = f"{before}<!-- {name} -->\n{content}\n<!-- /{name} -->\n{after}"
+    write_atomically(page, text.encode())
+
+
+if __name__ == "__main__":
+    main()
