@@ -12,7 +12,7 @@ from pathlib import Path
 from deepen.audit import Audit, audit
 from deepen.presets import get_preset
 from deepen.progress import Bar
-from deepen.report import draw_audit
+from deepen.report import draw_audit, fill_page
 from deepen.runs import write_atomically
 from deepen.tasks.family import chance_after
 
@@ -48,7 +48,7 @@ def table(found: Audit) -> str:
 def promises(audits: list[Audit]) -> str:
     """The largest excess over what the certificate promises, for each certified task."""
     lines = [
-        "| task | promises | n each | largest score where .500 is promised | largest excess over any promise |"
+        "| task | promises | n each | best score where .500 is promised | largest excess over a promise |"
     ]
     lines.append("|---|---|---|---|---|")
     for found in audits:
@@ -86,13 +86,7 @@ def main() -> None:
         if distribution == "certified":
             certified.append(found)
     tables["promises"] = promises(certified)
-    page = HERE / "README.md"
-    text = page.read_text()
-    for name, content in tables.items():
-        before, rest = text.split(f"<!-- {name} -->\n")
-        _, after = rest.split(f"<!-- /{name} -->\n")
-        text = f"{before}<!-- {name} -->\n{content}\n<!-- /{name} -->\n{after}"
-    write_atomically(page, text.encode())
+    fill_page(HERE / "README.md", tables)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Grids -> tables and figures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,6 +96,16 @@ def draw_audit(audit: Audit, path: Path) -> None:
     axes.set_title(f"{audit.task}, {audit.distribution}: what can be scored with k steps of information")
     axes.legend(title=audit.difficulty_name, fontsize=8, loc="lower right", ncols=2)
     _save(figure, path)
+
+
+def fill_page(page: Path, tables: Mapping[str, str]) -> None:
+    """Put each table between its markers, <!-- name --> and <!-- /name -->, in a Markdown page."""
+    text = page.read_text()
+    for name, content in tables.items():
+        before, rest = text.split(f"<!-- {name} -->\n")
+        _, after = rest.split(f"<!-- /{name} -->\n")
+        text = f"{before}<!-- {name} -->\n{content}\n<!-- /{name} -->\n{after}"
+    write_atomically(page, text.encode())
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
