@@ -145,7 +145,7 @@ def draw_frontier(grid: Grid, path: Path) -> None:
     (low, high), (fewest, most) = grid.train_difficulties, grid.train_steps
     axes.set_title(
         f"{grid.task}: accuracy, n = {grid.config.num_examples} a row\n"
-        f"dashed: trained on {low}-{high} {grid.difficulty_name} with {fewest}-{most} steps;"
+        f"dashed: training range ({grid.difficulty_name} {low}-{high}, T {fewest}-{most});"
         f" white: T = {grid.difficulty_name};\n"
         "small: what a look-up scores with T steps of honest work",
         fontsize=10,
