@@ -168,7 +168,7 @@ def _sample_paper(rng: Random, hops: int, positive: bool, split: Split) -> Examp
         raise ValueError(f"the paper's graphs have at most {largest} nodes: no {hops} hops there; try 'cut'")
     num_nodes = rng.randint(smallest, largest)
     graph = _positive(rng, hops, num_nodes) if positive else _random_negative(rng, num_nodes)
-    return Example(question=_question(num_nodes, *graph), label=positive, difficulty=hops)
+    return Example(question=_question(rng, num_nodes, *graph), label=positive, difficulty=hops)
 
 
 def _sample_cut(rng: Random, hops: int, positive: bool, split: Split) -> Example:
@@ -182,71 +182,75 @@ def _sample_cut(rng: Random, hops: int, positive: bool, split: Split) -> Example
         graph = _cut_negative(rng, hops, num_nodes)
     else:
         graph = _random_negative(rng, num_nodes)
-    return Example(question=_question(num_nodes, *graph), label=positive, difficulty=hops)
+    return Example(question=_question(rng, num_nodes, *graph), label=positive, difficulty=hops)
 
 
 def _sample_certified(rng: Random, hops: int, positive: bool, split: Split) -> Example:
-    """A route, its mirror image, and more edges in mirrored pairs (node v's image is v + half)."""
+    """A route from node 0 to node h, its mirror image, and more edges in mirrored pairs."""
     fewest, most = (4, 8) if split == "train" else (5, max(8, hops + 4, 6 * hops // 5))
     half = rng.randint(max(hops + 2, fewest), max(hops + 2, most))
-    source, end, mirror = 0, hops, hops + half
+    is_cause = rng.random() < 0.5
     # No edge spans more than one level, so no way from level 0 to level h has fewer than h edges.
-    cause = rng.random() < 0.5
     level = list(range(hops + 1)) + [rng.randint(0, hops) for _ in range(half - hops - 1)]
     near = [[v for v in range(half) if abs(level[u] - level[v]) <= 1] for u in range(half)]
-    after, before = [0] * (2 * half), [0] * (2 * half)  # bit sets of successors and predecessors
-    reached, reaching = 1 << source, 1 << mirror  # from the source; to the mirror image of the end
-    edges: dict[Edge, None] = {}
-
-    def image(node: int) -> int:
-        return node + half if node < half else node - half
-
-    def add(start: int, to: int) -> bool:
-        """Add an edge, unless it opens a way from the source to the mirror image."""
-        nonlocal reached, reaching
-        if reached >> start & 1 and reaching >> to & 1:
-            return False
-        edges[start, to] = None
-        after[start] |= 1 << to
-        before[to] |= 1 << start
-        if reached >> start & 1:
-            reached = _flood(reached, 1 << to, after)
-        if reaching >> to & 1:
-            reaching = _flood(reaching, 1 << start, before)
-        return True
-
-    for start in range(hops):
-        add(start, start + 1)
-        add(image(start), image(start + 1))
+    graph = Mirrored(half, source=0, end=hops)
+    for node in range(hops):
+        graph.add_pair(node, node + 1)
     # One more node joins both images, as the cause or the effect of a node in each: only who minds the
     # direction of edges can tell that the source does not reach the mirror image.
     joint = hops + 1
     here, there = (rng.choice([v for v in near[joint] if v <= hops]) for _ in range(2))
-    for start, to in ((joint, here), (joint, image(there))):
-        for edge in ((start, to), (image(start), image(to))):
-            add(*edge) if cause else add(*reversed(edge))
+    for other in (here, graph.image(there)):
+        graph.add_pair(*((joint, other) if is_cause else (other, joint)))
     for _ in range(rng.randint(half // 2, 2 * half)):
         start = int(rng.random() * half)
         to = near[start][int(rng.random() * len(near[start]))]
-        if rng.random() < 0.5 or to == start:
-            to = image(to)
-        if (start, to) in edges:
-            continue
-        saved = reached, reaching
-        if add(start, to) and not add(image(start), image(to)):
-            del edges[start, to]
-            after[start] ^= 1 << to
-            before[to] ^= 1 << start
-            reached, reaching = saved
+        crosses = rng.random() < 0.5 or to == start
+        graph.add_pair(start, graph.image(to) if crosses else to)
     order = rng.sample(range(2 * half), 2 * half)
-    shuffled = [(order[start], order[to]) for start, to in edges]
-    rng.shuffle(shuffled)
-    target = order[end if positive else mirror]
-    question = _question(2 * half, shuffled, order[source], target)
+    edges = [(order[start], order[to]) for start, to in graph.edges]
+    mirror = graph.image(hops)
+    question = _question(rng, 2 * half, edges, order[0], order[hops if positive else mirror])
     names = question["nodes"]
     route = [names[order[node]] for node in range(hops + 1)]
     certificate = {"route": route, "mirror": names[order[mirror]]}
     return Example(question=question, label=positive, difficulty=hops, certificate=certificate)
+
+
+class Mirrored:
+    """A graph and its mirror image, grown together; the source never reaches the image of the end."""
+
+    def __init__(self, half: int, source: int, end: int) -> None:
+        self.half = half
+        self.edges: dict[Edge, None] = {}
+        self._after, self._before = [0] * (2 * half), [0] * (2 * half)  # bit sets of neighbours
+        self._reached, self._reaching = 1 << source, 1 << self.image(end)  # by the source; the image
+
+    def image(self, node: int) -> int:
+        return node + self.half if node < self.half else node - self.half
+
+    def add_pair(self, start: int, to: int) -> None:
+        """Add an edge and its image, unless they open a way from the source to the image of the end."""
+        if (start, to) in self.edges:
+            return
+        saved = self._reached, self._reaching
+        if self._add(start, to) and not self._add(self.image(start), self.image(to)):
+            del self.edges[start, to]
+            self._after[start] ^= 1 << to
+            self._before[to] ^= 1 << start
+            self._reached, self._reaching = saved
+
+    def _add(self, start: int, to: int) -> bool:
+        if self._reached >> start & 1 and self._reaching >> to & 1:
+            return False
+        self.edges[start, to] = None
+        self._after[start] |= 1 << to
+        self._before[to] |= 1 << start
+        if self._reached >> start & 1:
+            self._reached = _flood(self._reached, 1 << to, self._after)
+        if self._reaching >> to & 1:
+            self._reaching = _flood(self._reaching, 1 << start, self._before)
+        return True
 
 
 def _flood(seen: int, fresh: int, neighbours: list[int]) -> int:
@@ -263,9 +267,10 @@ def _flood(seen: int, fresh: int, neighbours: list[int]) -> int:
     return seen
 
 
-def _question(num_nodes: int, edges: list[Edge], source: int, target: int) -> dict[str, Any]:
+def _question(rng: Random, num_nodes: int, edges: list[Edge], source: int, target: int) -> dict[str, Any]:
     """Nodes are named by the alphabet while it lasts, and listed, as some have no edges."""
     names = list(LETTERS[:num_nodes]) + [f"N{i}" for i in range(len(LETTERS), num_nodes)]
+    rng.shuffle(edges)
     return {
         "nodes": names,
         "edges": [[names[start], names[end]] for start, end in edges],
