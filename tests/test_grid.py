@@ -13,7 +13,7 @@ from deepen.config import GridConfig
 from deepen.grid import measure
 from deepen.model import DepthRecurrent
 from deepen.progress import Bar
-from deepen.report import _boundaries, draw_frontier, sparkline, summary, table
+from deepen.report import _boundaries, draw_frontier, fill_page, sparkline, summary, table
 from deepen.shapes import Output, State
 from deepen.stats import wilson
 from deepen.tasks import examples
@@ -155,3 +155,11 @@ def test_a_bar_without_a_terminal_prints_some_lines(capsys):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 20
     assert lines[-1] == "working 1000/1000  so far"
+
+
+def test_a_page_is_filled_between_its_markers(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- rows -->\nold\n<!-- /rows -->\nafter\n")
+    for content in ("new", "newer"):
+        fill_page(page, {"rows": content})
+        assert page.read_text() == f"before\n<!-- rows -->\n{content}\n<!-- /rows -->\nafter\n"
