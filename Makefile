@@ -9,7 +9,7 @@ TORCH ?= torch==2.13.0
 .PHONY: run test setup
 
 run: setup
-	run=$$($(BIN)/deepen train graph --preset frontier --resume) && $(BIN)/deepen grid $$run
+	run=$$($(BIN)/deepen train graph --preset frontier --seed 1 --resume) && $(BIN)/deepen grid $$run
 
 test: setup
 	$(BIN)/ruff check
