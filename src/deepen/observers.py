@@ -111,7 +111,7 @@ class FamilyObserver:
         outer = tuple(sorted(word for a, word, b in facts if {a, b} & {first, last}))
         return {
             "counts of words and the query": (words, claimed),
-            "balance of words and the query": (counts["parent"] - counts["child"], OFFSETS[claimed]),
+            "sum of all words less the claim": sum(OFFSETS[word] for _, word, _ in facts) - OFFSETS[claimed],
             "the query alone": claimed,
             "facts that name the queried people": (outer, claimed),
         }
