@@ -189,15 +189,20 @@ def audit_verb(arguments: Sequence[str]) -> None:
         command = tyro.cli(AuditCommand, prog="deepen audit", args=arguments)
     published = get_preset(command.task, "paper")
     difficulties = command.difficulties or published.grid.difficulties
+    low, high = train_difficulties = command.train_difficulties or published.data.difficulties
+    if low > high:
+        _fail(f"--train-difficulties must be the smallest and the largest, got {low} {high}")
+    if command.require_certified and not command.distribution.startswith("certified"):
+        _fail(f"distribution '{command.distribution}' is not certified")
     if command.num_examples < 2:
         _fail(f"--num-examples must be at least 2, got {command.num_examples}")
     folder = command.out or Path("audits") / f"{command.task}-{command.distribution}"
-    _make_folder(folder, command.task, command.distribution, difficulties)
+    _make_folder(folder, command.task, command.distribution, [*range(low, high + 1), *difficulties])
     with Bar("auditing", len(difficulties)) as bar:
         found = audit(
             command.task,
             command.distribution,
-            command.train_difficulties or published.data.difficulties,
+            train_difficulties,
             difficulties,
             command.num_examples,
             watch=bar.show,
@@ -206,11 +211,9 @@ def audit_verb(arguments: Sequence[str]) -> None:
     draw_audit(found, folder / "audit.png")
     print(found.model_dump_json() if command.json else audit_table(found))
     _say(f"the figures are in {folder / 'audit.json'}, the picture is {(folder / 'audit.png').resolve()}")
-    if command.require_certified:
-        if not command.distribution.startswith("certified"):
-            _fail(f"distribution '{command.distribution}' is not certified", code=1)
-        if broken := [row for row in found.rows if row.breaks_its_promise]:
-            _fail(f"{len(broken)} shortcuts score more than the certificate promises", code=1)
+    broken = [row for row in found.rows if row.breaks_its_promise]
+    if command.require_certified and broken:
+        _fail(f"{len(broken)} shortcuts score more than the certificate promises", code=1)
 
 
 def solve_verb(arguments: Sequence[str]) -> None:

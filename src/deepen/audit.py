@@ -1,15 +1,14 @@
 """What a shortcut can score on a task, and what so many steps of honest work allow.
 
-Each shortcut is a look-up table from what an observer sees to the more frequent answer, fitted on the
-training difficulties and tested on every difficulty. A gradient-boosted classifier on all surface
-statistics is the catch-all. Where the examples are certified, each row says what was promised.
+Each shortcut is a look-up table from what an observer sees to the more frequent answer. Surface
+statistics are fitted on the training difficulties, and so is the catch-all, a gradient-boosted
+classifier on all of them. What k steps of work tell is fitted on training examples of the tested
+difficulty: the most that can be made of them. Certified rows say what was promised.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import chain
-from typing import Self
 
 from deepen.config import Range, Record
 from deepen.observers import OBSERVERS
@@ -54,41 +53,6 @@ class Audit(Record):
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True)
-class Lookups:
-    """Look-up tables fitted on the training difficulties."""
-
-    task: str
-    surfaces: dict[str, Table]
-    steps: list[Table]
-
-    @classmethod
-    def fitted(cls, task: str, drawn: Sequence[Example], most_steps: int) -> Self:
-        observer = OBSERVERS[task]
-        labels = [example.label for example in drawn]
-        seen = [observer.surfaces(example.question) for example in drawn]
-        views = [observer.after_steps(example.question, most_steps) for example in drawn]
-        return cls(
-            task=task,
-            surfaces={name: fit([one[name] for one in seen], labels) for name in seen[0]},
-            steps=[fit([view[steps] for view in views], labels) for steps in range(most_steps + 1)],
-        )
-
-    def scores(self, drawn: Sequence[Example]) -> dict[tuple[str, int | None], float]:
-        """(shortcut, steps of work) -> accuracy."""
-        observer = OBSERVERS[self.task]
-        labels = [example.label for example in drawn]
-        seen = [observer.surfaces(example.question) for example in drawn]
-        views = [observer.after_steps(example.question, len(self.steps) - 1) for example in drawn]
-        found: dict[tuple[str, int | None], float] = {
-            (name, None): score(table, [one[name] for one in seen], labels)
-            for name, table in self.surfaces.items()
-        }
-        for steps, table in enumerate(self.steps):
-            found[STEPS, steps] = score(table, [view[steps] for view in views], labels)
-        return found
-
-
 def audit(
     task: str,
     distribution: str,
@@ -98,15 +62,16 @@ def audit(
     seed: int = 0,
     watch: Callable[[int], None] = lambda num_done: None,
 ) -> Audit:
-    """Fit every shortcut on the training difficulties, score it on each difficulty."""
+    """Score every shortcut on each difficulty."""
     numbers = OBSERVERS[task].numbers
     fitted_on = _draw_training(task, distribution, train_difficulties, num_examples, seed)
-    lookups = Lookups.fitted(task, fitted_on, max(difficulties))
+    tables = _fit_surfaces(task, fitted_on)
     predict = _boosted([numbers(one.question) for one in fitted_on], [one.label for one in fitted_on])
     rows: list[Row] = []
     for done, difficulty in enumerate(difficulties, start=1):
+        own = _draw(task, distribution, "train", difficulty, num_examples, seed)
         drawn = _draw(task, distribution, "test", difficulty, num_examples, seed)
-        scores = lookups.scores(drawn)
+        scores = _scores(task, tables, own, drawn, most_steps=max(difficulties))
         guesses = predict([numbers(example.question) for example in drawn])
         right = [guess == example.label for guess, example in zip(guesses, drawn, strict=True)]
         scores[CATCH_ALL, None] = sum(right) / len(right)
@@ -139,23 +104,56 @@ def ceiling(
 ) -> Callable[[int, int], float]:
     """(difficulty, steps) -> the best that any look-up scores with at most so many steps of work.
 
-    As many steps as the difficulty are enough to know the answer: 1.
+    As many steps as the difficulty are enough to know the answer: 1. Fewer give what the certificate
+    promises, where there is one, else what is measured.
     """
-    fitted_on = _draw_training(task, distribution, train_difficulties, CEILING_EXAMPLES, 0)
-    lookups = Lookups.fitted(task, fitted_on, max(difficulties))
-    scores = {
-        difficulty: lookups.scores(_draw(task, distribution, "valid", difficulty, CEILING_EXAMPLES, 0))
-        for difficulty in difficulties
-    }
+    tables = _fit_surfaces(task, _draw_training(task, distribution, train_difficulties, CEILING_EXAMPLES, 0))
+    scores = {}
+    for difficulty in difficulties:
+        own = _draw(task, distribution, "train", difficulty, CEILING_EXAMPLES, 0)
+        drawn = _draw(task, distribution, "valid", difficulty, CEILING_EXAMPLES, 0)
+        scores[difficulty] = _scores(task, tables, own, drawn, most_steps=difficulty)
 
     def best(difficulty: int, steps: int) -> float:
         if steps >= difficulty:
             return 1.0
-        return max(
-            accuracy for (_, used), accuracy in scores[difficulty].items() if used is None or used <= steps
-        )
+        promised = promise(task, distribution, STEPS, steps, difficulty)
+        if promised is not None:
+            return promised
+        usable = [name for name in scores[difficulty] if name[1] is None or name[1] <= steps]
+        return max(scores[difficulty][name] for name in usable)
 
     return best
+
+
+def _fit_surfaces(task: str, drawn: Sequence[Example]) -> dict[str, Table]:
+    """A table for each surface statistic."""
+    seen = [OBSERVERS[task].surfaces(example.question) for example in drawn]
+    labels = [example.label for example in drawn]
+    return {name: fit([one[name] for one in seen], labels) for name in seen[0]}
+
+
+def _scores(
+    task: str,
+    tables: Mapping[str, Table],
+    own: Sequence[Example],
+    drawn: Sequence[Example],
+    most_steps: int,
+) -> dict[tuple[str, int | None], float]:
+    """(shortcut, steps of work) -> accuracy on `drawn`; what steps tell is fitted on `own`."""
+    observer = OBSERVERS[task]
+    labels = [example.label for example in drawn]
+    seen = [observer.surfaces(example.question) for example in drawn]
+    found: dict[tuple[str, int | None], float] = {
+        (name, None): score(table, [one[name] for one in seen], labels) for name, table in tables.items()
+    }
+    own_labels = [example.label for example in own]
+    own_views = [observer.after_steps(example.question, most_steps) for example in own]
+    views = [observer.after_steps(example.question, most_steps) for example in drawn]
+    for steps in range(most_steps + 1):
+        table = fit([view[steps] for view in own_views], own_labels)
+        found[STEPS, steps] = score(table, [view[steps] for view in views], labels)
+    return found
 
 
 def promise(task: str, distribution: str, shortcut: str, steps: int | None, difficulty: int) -> float | None:

@@ -8,14 +8,14 @@ chain from the first queried person to the second. Facts are shuffled, and some 
 Names are exchangeable: a question may use any, up to as many as the model has name tokens.
 
 `certified` has a twin chain beside the true one, of the same length, whose hops are the same but for
-one, and further decoy chains of that length, some growing out of it, until every text has 24 facts.
+one, and further decoy chains of that length, some growing out of it, until every text has 28 facts.
 In the negative of a pair the two chains have changed relations, so every count of words and names is
-the same. Hops are -2 to 2 in any order and sums stay in that range at every depth. What a part of the
-chain still gives away (its sum may leave the claim out of reach) is `chance_after`, exactly.
+the same. Hops are -2 to 2 in any order and sums stay in that range at every depth. What a part of both
+chains still gives away (a sum may leave the claim out of reach) is `chance_after`, exactly.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import pairwise, product
@@ -28,7 +28,7 @@ from deepen.shapes import Encoded
 from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 MAX_OFFSET = 12
-CERTIFIED_FACTS = 24  # of every certified text up to 12 hops
+CERTIFIED_FACTS = 28  # of every certified text up to 12 hops
 CERTIFIED_RANGE = 2  # certified hops and sums are offsets from -2 to 2
 NAMES = [
     *("Alice", "Bob", "Carol", "David", "Eve", "Frank", "Grace", "Henry", "Irene", "Jack"),
@@ -37,7 +37,8 @@ NAMES = [
 MORE_NAMES = [
     *("Ursula", "Victor", "Wendy", "Xavier", "Yara", "Zach", "Amir", "Bella", "Cyrus", "Dina"),
     *("Emil", "Fiona", "Gideon", "Hana", "Ivan", "Judith", "Kurt", "Laura", "Milo", "Nora"),
-    *("Oscar", "Petra", "Ralph", "Sonia", "Theo", "Ulla", "Vera", "Walter"),
+    *("Oscar", "Petra", "Ralph", "Sonia", "Theo", "Ulla", "Vera", "Walter", "Xenia", "Yusuf"),
+    *("Zelda", "Anton", "Birgit", "Clara", "Dario", "Elsa"),
 ]
 
 
@@ -102,7 +103,7 @@ class Family(Task):
             and (sums[0] == OFFSETS[claimed]) == example.label
             and (sums[1] == OFFSETS[claimed]) != example.label
             and num_pieces == _count_pieces(people, relation)
-            and len(facts) == max(CERTIFIED_FACTS, 2 * example.difficulty)
+            and len(facts) == max(CERTIFIED_FACTS, 2 * example.difficulty + 4)
         )
 
     def encode(self, question: Any) -> Encoded:
@@ -211,7 +212,7 @@ def _sentence(subject: str, relation: str, other: str) -> str:
 
 def _sample_certified(rng: Random, depth: int, positive: bool, split: Split, apex: bool = False) -> Example:
     """A true chain, its twin, and decoy chains; `apex` sorts the hops of each chain, ups first."""
-    num_facts = max(CERTIFIED_FACTS, 2 * depth)
+    num_facts = max(CERTIFIED_FACTS, 2 * depth + 4)
     num_chains = num_facts // depth
     lengths = [depth] * num_chains + [num_facts % depth] * (num_facts % depth > 0)
     if sum(lengths) + len(lengths) > len(NAMES) + len(MORE_NAMES):
@@ -225,7 +226,7 @@ def _sample_certified(rng: Random, depth: int, positive: bool, split: Split, ape
     for number, (length, offsets) in enumerate(zip(lengths, hops, strict=True)):
         people = [names.pop() for _ in range(length + 1)]
         if number >= 2 and rng.random() < 0.5:
-            people[0] = rng.choice(chains[number % 2])  # grows out of the true chain or of its twin
+            people[0] = rng.choice(chains[rng.randrange(2)])  # grows out of the true chain or of its twin
         chains.append(people)
         ordered = sorted(offsets, reverse=True) if apex else offsets
         facts += [
@@ -249,39 +250,33 @@ def _twin_hops(rng: Random, depth: int) -> tuple[list[int], list[int]]:
 
 
 def _replacements(total: int, hop: int) -> list[int]:
-    """What one hop of a chain may be exchanged for, so that its sum changes and stays in range."""
+    """What one hop of a chain may be exchanged for: its neighbours, if hop and sum stay in range."""
     values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
-    return [value for value in values if value != hop and total + value - hop in values]
+    return [hop + step for step in (-1, 1) if hop + step in values and total + step in values]
 
 
 def chance_after(depth: int, num_hops: int) -> float:
-    """The best accuracy that the sum of so many hops of a certified chain allows, exactly.
+    """The best accuracy for who knows the sums of so many hops of the chain and of its twin, exactly.
 
-    Counts, for each partial sum and claim, the right chains and the wrong ones that show them. N[j][s]
-    chains of j hops sum to s; the exchanged hop is among the j seen or among the others.
+    Counts the pairs of a right and a wrong chain by what they show: claim, partial sum of the right
+    one, partial sum of the wrong one. The negative twin shows the same two sums in exchanged places.
     """
     values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
-    N: list[Counter[int]] = [Counter({0: 1})]
+    N: list[Counter[int]] = [Counter({0: 1})]  # N[j][s] chains of j hops sum to s
     for _ in range(depth):
         N.append(Counter())
         for total, count in N[-2].items():
             for value in values:
                 N[-1][total + value] += count
     seen, unseen = num_hops, depth - num_hops
-    best = all_right = 0.0
-    for claim, partial_sum in product(values, N[seen]):
-        right = wrong = 0.0
-        for hop in values:
-            exchanged = _replacements(claim, hop)
-            if exchanged and unseen:
-                ways = unseen * N[seen][partial_sum] * N[unseen - 1][claim - partial_sum - hop]
-                right += ways
-                wrong += ways
-            if exchanged and seen:
-                right += seen * N[seen - 1][partial_sum - hop] * N[unseen][claim - partial_sum]
-            for value in exchanged if seen else ():
-                rest = N[unseen][claim - (partial_sum - value + hop)]
-                wrong += seen * N[seen - 1][partial_sum - value] * rest / len(exchanged)
-        best += max(right, wrong)
-        all_right += right
-    return best / (2 * all_right)
+    pairs: defaultdict[tuple[int, int, int], float] = defaultdict(float)
+    for claim, shown, hop in product(values, N[seen], values):
+        exchanged = _replacements(claim, hop)
+        if exchanged and unseen:  # the exchanged hop is not among those seen: both sums are the same
+            pairs[claim, shown, shown] += unseen * N[seen][shown] * N[unseen - 1][claim - shown - hop]
+        for value in exchanged if seen else ():
+            ways = seen * N[seen - 1][shown - hop] * N[unseen][claim - shown]
+            pairs[claim, shown, shown - hop + value] += ways / len(exchanged)
+    views = set(pairs) | {(claim, wrong, right) for claim, right, wrong in pairs}
+    best = sum(max(pairs.get((claim, a, b), 0), pairs.get((claim, b, a), 0)) for claim, a, b in views)
+    return best / (2 * sum(pairs.values()))

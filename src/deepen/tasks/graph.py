@@ -9,7 +9,9 @@ range of sizes. The mask lets a thought cross one edge a step, so h steps are th
 
 `certified` draws a graph and its mirror image, joined by more edges in mirrored pairs. The target is
 the end of the source's own route, or that end's mirror image, which the source cannot reach: the same
-graph, the same degrees, and no way to tell the two apart by following fewer than h edges from either.
+graph, the same degrees, and no way to tell the two apart by following fewer than h edges in all. Who
+follows edges only backwards, as the masked model does, learns nothing in h - 1 steps from both ends
+even if it knows every node by name; who searches from both ends and compares names needs half as many.
 """
 
 import json
@@ -199,7 +201,7 @@ def _sample_certified(rng: Random, hops: int, positive: bool, split: Split) -> E
     # One more node joins both images, as the cause or the effect of a node in each: only who minds the
     # direction of edges can tell that the source does not reach the mirror image.
     joint = hops + 1
-    here, there = (rng.choice([v for v in near[joint] if v <= hops]) for _ in range(2))
+    here, there = (rng.choice([v for v in near[joint] if 1 <= v <= hops]) for _ in range(2))
     for other in (here, graph.image(there)):
         graph.add_pair(*((joint, other) if is_cause else (other, joint)))
     for _ in range(rng.randint(half // 2, 2 * half)):
@@ -218,10 +220,14 @@ def _sample_certified(rng: Random, hops: int, positive: bool, split: Split) -> E
 
 
 class Mirrored:
-    """A graph and its mirror image, grown together; the source never reaches the image of the end."""
+    """A graph and its mirror image, grown together; the source never reaches the image of the end.
+
+    Nothing leads to the source: else a node before it could give it away, far from it, by its name.
+    """
 
     def __init__(self, half: int, source: int, end: int) -> None:
         self.half = half
+        self.source = source
         self.edges: dict[Edge, None] = {}
         self._after, self._before = [0] * (2 * half), [0] * (2 * half)  # bit sets of neighbours
         self._reached, self._reaching = 1 << source, 1 << self.image(end)  # by the source; the image
@@ -231,7 +237,7 @@ class Mirrored:
 
     def add_pair(self, start: int, to: int) -> None:
         """Add an edge and its image, unless they open a way from the source to the image of the end."""
-        if (start, to) in self.edges:
+        if (start, to) in self.edges or to in (self.source, self.image(self.source)):
             return
         saved = self._reached, self._reaching
         if self._add(start, to) and not self._add(self.image(start), self.image(to)):

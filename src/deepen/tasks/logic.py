@@ -8,7 +8,8 @@ depth d is `(deep op other)`, one child of depth d-1 and one shallower.
 `certified` has a critical depth c instead, which is its difficulty: on levels 1 to c-1 all siblings of
 the nested group are neutral (T beside &, F beside |), on level c they decide, and what is nested
 deeper changes nothing. Twins of opposite value consist of the same symbols and agree on every level
-above c: levels c and c+1, one that decides by | and one that decides by &, have changed places.
+above c: levels c and c+1, one that decides by | and one that decides by &, have changed places. As
+many levels again are nested below, so reading from the inside is no shorter than from the outside.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
 IDS = {token: number for number, token in enumerate(TOKENS)}
 MAX_CHARACTERS = 127
 MAX_TRIES = 2_000
+MAX_CRITICAL_DEPTH = 64
 
 Terms = list[bool]
 """An expression without outer parentheses: the values of the conjunctions that are OR-ed together."""
@@ -72,15 +74,16 @@ class Logic(Task):
 
     def certifies(self, example: Example) -> bool:
         """The levels above the critical one leave the value open, the critical one settles it."""
-        path, depth = example.certificate["path"], example.difficulty
+        path, text, depth = example.certificate["path"], example.question, example.difficulty
         value = path[-1][0] == "|"  # what decides beside | is T, beside & is F
         for _, _, negated in path:
             value ^= negated
         return bool(
             len(path) == depth
-            and value == example.label == self.verify(example.question)
-            and 0 < chance_of_true(example.question, depth - 1) < 1
-            and chance_of_true(example.question, depth) == example.label
+            and [list(level) for level in path] == _outer_levels(text, depth)
+            and value == example.label == self.verify(text)
+            and all(chance_of_true(text, levels) == 0.5 for levels in range(depth))
+            and chance_of_true(text, depth) == example.label
         )
 
     def encode(self, question: Any) -> Encoded:
@@ -123,6 +126,22 @@ def _check_grammar(text: str) -> None:
     if operand_next:
         what = "ends where T, F, ! or ( was expected" if text.strip() else "is empty"
         raise QuestionError(f"the expression {what}")
+
+
+def _outer_levels(text: str, num_levels: int) -> list[list[Any]]:
+    """Of the outermost levels: operator, literals beside the nested group, negation; read from the text."""
+    levels: list[list[Any]] = []
+    for _ in range(num_levels):
+        negated = text.startswith("!")
+        inside = text[2 if negated else 1 : -1]
+        # The nested group goes from the first parenthesis, with its negation, to the last.
+        start, end = inside.find("("), inside.rfind(")") + 1
+        start -= start > 0 and inside[start - 1] == "!"
+        beside = inside[:start] + inside[end:]
+        operator = "&" if "&" in beside else "|"
+        levels.append([operator, [literal for literal in beside.split(operator) if literal], negated])
+        text = inside[start:end]
+    return levels
 
 
 def chance_of_true(text: str, levels: int) -> float:
@@ -205,8 +224,10 @@ def _join(rng: Random, left: tuple[str, Terms], right: tuple[str, Terms]) -> tup
 
 
 def _sample_certified(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """Neutral levels, the critical one, and decoys; nesting does not depend on the critical depth up to 8."""
-    nesting = max(depth + 1, 9) + rng.randint(0, 2)
+    """Neutral levels, the critical one, and as many decoys below; nesting is the same for depths up to 8."""
+    if depth > MAX_CRITICAL_DEPTH:
+        raise ValueError(f"certified expressions have a critical depth of at most {MAX_CRITICAL_DEPTH}")
+    nesting = 2 * max(depth, 8) + rng.randint(0, 2)  # near the bottom it could be found from there
     levels = [_neutral(rng) for _ in range(depth - 1)]
     either, other = _deciding(rng, "|"), _deciding(rng, "&")
     levels += [either, other]
