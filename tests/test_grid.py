@@ -133,6 +133,9 @@ def test_the_picture_shows_where_training_ended(monkeypatch):
     assert ([0, 1], [2.5, 2.5]) in dashed
     assert ([3.5, 3.5], [0, 1]) in dashed
     assert len(dashed) == 2
+    texts = [text.get_text() for text in drawn[0].axes[0].texts]
+    below = [cell for cell in GRID.difficulties for steps in GRID.steps if steps < cell]
+    assert len(texts) == len(GRID.difficulties) * len(GRID.steps) + len(below)  # ceilings, where not 1
 
 
 def test_training_boundaries_lie_between_the_right_ticks():

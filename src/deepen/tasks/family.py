@@ -256,10 +256,11 @@ def _replacements(total: int, hop: int) -> list[int]:
 
 
 def chance_after(depth: int, num_hops: int) -> float:
-    """The best accuracy for who knows the sums of so many hops of the chain and of its twin, exactly.
+    """The best accuracy for who knows so many hops of the chain and of its twin, exactly.
 
-    Counts the pairs of a right and a wrong chain by what they show: claim, partial sum of the right
-    one, partial sum of the wrong one. The negative twin shows the same two sums in exchanged places.
+    Counts the pairs of a right and a wrong chain by all that matters of what they show: the claim,
+    both partial sums, and the hop that was exchanged if it is among those seen. The negative twin
+    shows the same with right and wrong in exchanged places.
     """
     values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
     N: list[Counter[int]] = [Counter({0: 1})]  # N[j][s] chains of j hops sum to s
@@ -269,14 +270,15 @@ def chance_after(depth: int, num_hops: int) -> float:
             for value in values:
                 N[-1][total + value] += count
     seen, unseen = num_hops, depth - num_hops
-    pairs: defaultdict[tuple[int, int, int], float] = defaultdict(float)
+    pairs: defaultdict[tuple[int, int, int, int, int], float] = defaultdict(float)
     for claim, shown, hop in product(values, N[seen], values):
         exchanged = _replacements(claim, hop)
-        if exchanged and unseen:  # the exchanged hop is not among those seen: both sums are the same
-            pairs[claim, shown, shown] += unseen * N[seen][shown] * N[unseen - 1][claim - shown - hop]
+        if exchanged and unseen:
+            pairs[claim, shown, shown, 0, 0] += unseen * N[seen][shown] * N[unseen - 1][claim - shown - hop]
         for value in exchanged if seen else ():
             ways = seen * N[seen - 1][shown - hop] * N[unseen][claim - shown]
-            pairs[claim, shown, shown - hop + value] += ways / len(exchanged)
-    views = set(pairs) | {(claim, wrong, right) for claim, right, wrong in pairs}
-    best = sum(max(pairs.get((claim, a, b), 0), pairs.get((claim, b, a), 0)) for claim, a, b in views)
+            pairs[claim, shown, shown - hop + value, hop, value] += ways / len(exchanged)
+    best = 0.0
+    for claim, a, b, x, y in set(pairs) | {(claim, b, a, y, x) for claim, a, b, x, y in pairs}:
+        best += max(pairs.get((claim, a, b, x, y), 0), pairs.get((claim, b, a, y, x), 0))
     return best / (2 * sum(pairs.values()))
