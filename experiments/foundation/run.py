@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from deepen.config import GridConfig, RunConfig
-from deepen.grid import Cell, Grid, measure
+from deepen.grid import Grid, measure
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.reasoner import Reasoner
-from deepen.report import draw_frontier, fill_page
+from deepen.report import AROUND, around_the_frontier, draw_frontier, fill_page
 from deepen.runs import load_model, write_atomically
 from deepen.tasks import examples
 from deepen.train import train
@@ -101,21 +101,12 @@ def seen_and_unseen_letters(reasoner: Reasoner) -> list[dict[str, Any]]:
 
 
 def frontier_table(results: list[dict[str, Any]]) -> str:
-    lines = ["| seed | hops | T = h-1 | T = h | T = 1.1h | T = 3h | n |", "|---|---|---|---|---|---|---|"]
+    rows = []
     for one in results:
-        near, far = Grid.model_validate(one["grid"]), Grid.model_validate(one["far"])
-        rows = [(near, h, None) for h in TESTED] + [(far, h, h + h // 10) for h in FAR.difficulties]
-        for grid, hops, later in rows:
-            cells = [grid.cell(hops, steps) for steps in (hops - 1, hops, 3 * hops)]
-            cells_shown = [shown(cell) for cell in cells]
-            cells_shown.insert(2, shown(grid.cell(hops, later)) if later else "")
-            seed = one["config"]["seed"]
-            lines.append(f"| {seed} | {hops} | {' | '.join(cells_shown)} | {cells[0].num} |")
-    return "\n".join(lines)
-
-
-def shown(cell: Cell) -> str:
-    return f"{cell.accuracy:.3f} [{cell.low:.3f}, {cell.high:.3f}]"
+        for name, difficulties in (("grid", TESTED), ("far", FAR.difficulties)):
+            grid = Grid.model_validate(one[name])
+            rows += [f"| {one['config']['seed']} {row}" for row in around_the_frontier(grid, difficulties)]
+    return "\n".join([f"| seed {AROUND}", "|---" * 7 + "|", *rows])
 
 
 def paper_table(results: list[dict[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """Grids -> tables and figures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,6 +96,22 @@ def draw_audit(audit: Audit, path: Path) -> None:
     axes.set_title(f"{audit.task}, {audit.distribution}: what can be scored with k steps of information")
     axes.legend(title=audit.difficulty_name, fontsize=8, loc="lower right", ncols=2)
     _save(figure, path)
+
+
+AROUND = "| hops | T = h-1 | T = h | T = 1.1h | T = 3h | n |"
+
+
+def around_the_frontier(grid: Grid, difficulties: Iterable[int]) -> list[str]:
+    """Markdown rows under AROUND: accuracies with their intervals, where they were measured."""
+    measured = {(cell.difficulty, cell.steps): cell for cell in grid.cells}
+    rows = []
+    for h in difficulties:
+        cells = [measured.get((h, steps)) for steps in (h - 1, h, h + h // 10, 3 * h)]
+        shown = [
+            "" if cell is None else f"{cell.accuracy:.3f} [{cell.low:.3f}, {cell.high:.3f}]" for cell in cells
+        ]
+        rows.append(f"| {h} | {' | '.join(shown)} | {grid.config.num_examples} |")
+    return rows
 
 
 def fill_page(page: Path, tables: Mapping[str, str]) -> None:
