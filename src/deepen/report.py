@@ -103,10 +103,11 @@ AROUND = "| hops | T = h-1 | T = h | T = 1.1h | T = 3h | n |"
 
 def around_the_frontier(grid: Grid, difficulties: Iterable[int]) -> list[str]:
     """Markdown rows under AROUND: accuracies with their intervals, where they were measured."""
-    measured = {(cell.difficulty, cell.steps): cell for cell in grid.cells}
+    measured: dict[tuple[int, int | None], Cell] = {(one.difficulty, one.steps): one for one in grid.cells}
     rows = []
     for h in difficulties:
-        cells = [measured.get((h, steps)) for steps in (h - 1, h, h + h // 10, 3 * h)]
+        a_tenth_more = h + h // 10 if h >= 10 else None
+        cells = [measured.get((h, steps)) for steps in (h - 1, h, a_tenth_more, 3 * h)]
         shown = [
             "" if cell is None else f"{cell.accuracy:.3f} [{cell.low:.3f}, {cell.high:.3f}]" for cell in cells
         ]
