@@ -13,6 +13,7 @@ many levels again are nested below, so reading from the inside is no shorter tha
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -144,6 +145,19 @@ def _outer_levels(text: str, num_levels: int) -> list[list[Any]]:
     return levels
 
 
+@lru_cache(maxsize=8)
+def _closing(text: str) -> dict[int, int]:
+    """Where each opening parenthesis is closed."""
+    opened: list[int] = []
+    closing: dict[int, int] = {}
+    for place, symbol in enumerate(text):
+        if symbol == "(":
+            opened.append(place)
+        elif symbol == ")":
+            closing[opened.pop()] = place
+    return closing
+
+
 def chance_of_true(text: str, levels: int) -> float:
     """The chance that an expression is true if all that is nested deeper than so many levels were coins."""
     place = 0
@@ -170,10 +184,13 @@ def chance_of_true(text: str, levels: int) -> float:
         place += 1
         if symbol == "!":
             return 1 - factor(depth)
+        if symbol == "(" and depth == levels:
+            place = _closing(text)[place - 1] + 1
+            return 0.5
         if symbol == "(":
             inside = disjunction(depth + 1)
             place += 1  # the closing parenthesis
-            return inside if depth < levels else 0.5
+            return inside
         return float(symbol == "T")
 
     return disjunction(0)
