@@ -73,8 +73,13 @@ def test_grouping_by_length_saves_padding():
 def test_collate_marks_in_neighbours():
     question = {"nodes": ["a", "b", "c"], "edges": [["a", "b"], ["c", "b"]], "source": "a", "target": "b"}
     batch = collate([get_task("graph").encode(question)], [True])
-    assert batch.edges[0].nonzero().tolist() == [[1, 0], [1, 2]]  # b is entered from a and from c
-    assert batch.query.tolist() == [[0, 1]]
+    names = [question["nodes"][token - 1] for token in batch.tokens[0]]
+    entered = {
+        (names[batch.graphs.places[0, u]], names[batch.graphs.places[0, v]])
+        for v, u in batch.graphs.allowed[0].nonzero().tolist()
+    }
+    assert entered == {("a", "b"), ("c", "b")} | {(name, name) for name in "abc"}
+    assert [names[place] for place in batch.query[0]] == ["a", "b"]
 
 
 def test_in_batches_returns_every_question_once_in_its_place():

@@ -29,16 +29,19 @@ class Searcher(nn.Module):
         self.unused = nn.Parameter(torch.zeros(1))
 
     def forward(self, batch, halt, keep):
-        places = torch.arange(batch.tokens.shape[1])
-        reached = places == batch.query[:, :1]
+        graphs = batch.graphs
+        reached = torch.zeros(len(graphs.owner), dtype=torch.bool)
+        reached[batch.query[:, 0]] = True
         logits = []
         for t in range(1, halt.max_steps + 1):
             if self.late < t <= self.wall + self.late:
-                reached = reached | (batch.edges & reached[:, None, :]).any(dim=-1)
-            logits.append(reached.gather(1, batch.query[:, 1:]).squeeze(1).float() - 0.5)
+                entered = (graphs.allowed & reached[graphs.places][:, None, :]).any(dim=-1)
+                reached = reached | entered[graphs.owner, graphs.slot]
+            logits.append(reached[batch.query[:, 1]].float() - 0.5)
         steps = tuple(keep)
         chosen = torch.stack([logits[t - 1] for t in steps], dim=1)
         return Output(
+            answer=logits[-1],
             steps=steps,
             logits=chosen,
             state=State(hidden=reached),
@@ -83,7 +86,7 @@ def test_one_unroll_gives_what_one_unroll_per_cell_gives():
         drawn = examples("graph", "cut", difficulty, seed=GRID.seed, num=100)
         batch = batch_of("graph", drawn)
         for steps in GRID.steps:
-            right = (model(batch, Fixed(steps)).logits[:, 0] > 0) == (batch.labels > 0.5)
+            right = (model(batch, Fixed(steps)).answer > 0) == (batch.labels > 0.5)
             assert grid.cell(difficulty, steps).accuracy == pytest.approx(right.float().mean().item())
 
 

@@ -8,7 +8,8 @@ from conftest import ROOT
 
 # Stations in order; what shares a line may not import each other.
 ROAD = [
-    {"shapes", "config", "stats"},
+    {"layout", "config", "stats"},
+    {"shapes"},
     {"presets"},
     {"tasks.task"},
     {"tasks.graph", "tasks.logic", "tasks.family"},
@@ -16,7 +17,7 @@ ROAD = [
     {"observers"},
     {"audit"},
     {"batches"},
-    {"blocks"},
+    {"blocks", "fused"},
     {"perception", "core"},
     {"unroll"},
     {"readout", "loss"},
@@ -28,7 +29,7 @@ ROAD = [
     {"__main__"},
 ]
 STATION = {name: number for number, names in enumerate(ROAD) for name in names}
-MODEL_SIDE = {"blocks", "perception", "core", "unroll", "readout", "loss", "model"}
+MODEL_SIDE = {"blocks", "fused", "perception", "core", "unroll", "readout", "loss", "model"}
 OPTIONAL = {"matplotlib", "sklearn"}  # heavy: only inside the function that needs it
 
 

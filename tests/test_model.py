@@ -2,21 +2,23 @@
 
 import json
 from dataclasses import replace
-from math import exp, sqrt
+from math import cos, exp, sin, sqrt
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT, assert_close, batch_of, changed, tiny
-from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
+from benchmarks.plain import LARGEST, PlainBatch, names, twin
+from deepen.batches import collate
 from deepen.blocks import rotary_table, rotate
-from deepen.core import Core
+from deepen.layout import as_blocks
 from deepen.model import DepthRecurrent
-from deepen.perception import adjacency_mask
 from deepen.presets import get_preset
-from deepen.shapes import Scene, State
-from deepen.tasks import examples
-from deepen.unroll import Fixed, unroll
+from deepen.shapes import State
+from deepen.tasks import examples, get_task
+from deepen.unroll import Fixed
 
 TASKS = ("graph", "logic", "family")
 
@@ -101,73 +103,57 @@ def test_gate_and_layer_scale_at_step_zero():
         assert 0 < moved < 1e-3
 
 
-def test_the_update_is_the_papers_gated_update():
-    model = DepthRecurrent(get_preset("graph", "paper").model).eval()
-    scene = model.perception(batch_of("graph", examples("graph", num=4)))
-    before = State(hidden=torch.randn_like(scene.first))
-    after = model.core(before, scene, 3)
-    candidate = model.core._candidate(before.hidden, scene, 3)
-    assert_close(after.hidden, after.gate * candidate + (1 - after.gate) * before.hidden)
+def both_batches(task):
+    """The same questions in our batch and padded for the slow twin."""
+    drawn = [one for difficulty in (1, 3, 5) for one in examples(task, difficulty=difficulty, num=3)]
+    encoded = [get_task(task).encode(one.question) for one in drawn]
+    labels = [one.label for one in drawn]
+    return collate(encoded, labels), PlainBatch(encoded, labels, LARGEST[task])
 
 
-def test_paper_graph_block_equals_the_frameworks_stock_layer():
-    """Slow twin: the published block is a stock pre-norm encoder layer; values and gradients agree."""
-    config = get_preset("graph", "paper").model.core
-    core = Core(config).eval()
-    stock = nn.TransformerEncoderLayer(
-        config.width, config.heads, config.feedforward, dropout=0.0, norm_first=True, batch_first=True
-    )
-    pairs = {
-        "self_attn.in_proj_weight": core.attention.query_key_value.weight,
-        "self_attn.in_proj_bias": core.attention.query_key_value.bias,
-        "self_attn.out_proj.weight": core.attention.out.weight,
-        "self_attn.out_proj.bias": core.attention.out.bias,
-        "linear1.weight": core.feedforward.enter.weight,
-        "linear1.bias": core.feedforward.enter.bias,
-        "linear2.weight": core.feedforward.leave.weight,
-        "linear2.bias": core.feedforward.leave.bias,
-        "norm1.weight": core.attention_norm.weight,
-        "norm1.bias": core.attention_norm.bias,
-        "norm2.weight": core.feedforward_norm.weight,
-        "norm2.bias": core.feedforward_norm.bias,
-    }
-    stock.load_state_dict({name: tensor.detach() for name, tensor in pairs.items()})
-    hidden = torch.randn(3, 9, config.width)
-    edges = torch.rand(3, 9, 9) < 0.3
-    mask = adjacency_mask(edges, torch.float32)
-    scene = Scene(
-        first=hidden, mask=mask, rotary=None, valid=torch.ones(3, 9).bool(), read_at=torch.zeros(3, 2).long()
-    )
-    ours = core._candidate(hidden, scene, 1)
-    theirs = stock(
-        hidden + core.depth.weight[0].detach(), src_mask=mask.squeeze(1).repeat_interleave(config.heads, 0)
-    )
-    assert_close(ours, theirs)
-    ours.square().sum().backward()
-    theirs.square().sum().backward()
-    for name, parameter in pairs.items():
-        expected = dict(stock.named_parameters())[name].grad
-        torch.testing.assert_close(parameter.grad, expected, rtol=1e-3, atol=1e-3 * expected.abs().max())
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("num_steps", [1, 2, 5])
+def test_the_published_models_equal_their_plain_twins(task, num_steps):
+    """Slow twin: a stock layer or a hand-written block, all padded; logits and every gradient agree."""
+    preset = changed(get_preset(task, "paper"), model__core__dropout=0.0, model__core__attention_dropout=0.0)
+    ours = DepthRecurrent(preset.model)
+    with torch.no_grad():
+        for parameter in ours.parameters():  # values that no folding can hide behind
+            parameter += 0.05 * torch.randn_like(parameter)
+    plain = twin(ours, preset.model)
+    batch, padded = both_batches(task)
+    one, other = ours(batch, Fixed(num_steps)).answer, plain(padded, num_steps)
+    assert_close(one, other)
+    with torch.no_grad():
+        assert_close(ours.eval()(batch, Fixed(num_steps)).answer, other)  # inference takes another path
+    ours.train()
+    cross_entropy(one, batch.labels).backward()
+    cross_entropy(other, padded.labels).backward()
+    for name, parameter in names(ours).items():
+        expected = dict(plain.named_parameters())[name].grad
+        error = (parameter.grad - expected).abs().max()
+        assert error <= 1e-3 * expected.abs().max() + 1e-7, name
 
 
-def test_rotary_is_multiplication_by_unit_complex_numbers():
-    """Slow twin: channel pairs as complex numbers, turned by position times frequency."""
-    x = torch.randn(2, 3, 11, 8, dtype=torch.float64)
-    cos, sin = rotary_table(11, 8, 10_000.0, like=x)
-    turned = rotate(x, cos, sin)
-    number = torch.complex(x[..., :4], x[..., 4:])
+def test_rotary_turns_channel_pairs_by_position_times_frequency():
+    """Slow twin: each pair on its own, by sine and cosine."""
+    x = torch.randn(2, 11, 3, 8, dtype=torch.float64)
+    turned = rotate(x, rotary_table(11, 8, 10_000.0, like=x))
     for position in range(11):
-        for channel in range(4):
-            angle = torch.tensor(position * 10_000.0 ** (-2 * channel / 8), dtype=torch.float64)
-            expected = number[..., position, channel] * torch.exp(1j * angle)
-            torch.testing.assert_close(turned[..., position, channel], expected.real)
-            torch.testing.assert_close(turned[..., position, channel + 4], expected.imag)
+        for pair in range(4):
+            angle = position * 10_000.0 ** (-2 * pair / 8)
+            real, imaginary = x[:, position, :, 2 * pair], x[:, position, :, 2 * pair + 1]
+            expected = real * cos(angle) - imaginary * sin(angle)
+            torch.testing.assert_close(turned[:, position, :, 2 * pair], expected)
+            expected = imaginary * cos(angle) + real * sin(angle)
+            torch.testing.assert_close(turned[:, position, :, 2 * pair + 1], expected)
 
 
 def test_rotary_products_depend_on_distance_only():
-    query, key = torch.randn(16, dtype=torch.float64), torch.randn(16, dtype=torch.float64)
-    cos, sin = rotary_table(40, 16, 10_000.0, like=query)
-    product = rotate(query.expand(40, 16), cos, sin) @ rotate(key.expand(40, 16), cos, sin).T
+    query, key = torch.randn(2, 40, 1, 16, dtype=torch.float64).unbind(0)
+    query[:], key[:] = query[0].clone(), key[0].clone()
+    table = rotary_table(40, 16, 10_000.0, like=query)
+    product = rotate(query, table)[:, 0] @ rotate(key, table)[:, 0].T
     torch.testing.assert_close(product[5, 2], product[33, 30])
     assert abs(product[5, 2] - product[5, 3]) > 1e-6
 
@@ -177,31 +163,35 @@ def test_the_mask_lets_nothing_through_that_is_not_an_edge():
     for preset in ("paper", "frontier"):
         model = DepthRecurrent(get_preset("graph", preset).model).eval()
         example = examples("graph", "cut", 5, seed=2)[0]
-        batch = batch_of("graph", [example])
-        scene = model.perception(batch)
+        called = example.question["nodes"]
+        encoded = get_task("graph").encode(example.question)
+        _, (_, nodes), _ = as_blocks([encoded.edges], len(called), np.array([encoded.query]))
+        scene = model.perception(batch_of("graph", [example]))
         num = scene.first.shape[1]
+        assert num == len(nodes) >= 8
         start = State(hidden=torch.randn_like(scene.first))
         reference = model.core(start, scene, 1).hidden
-        for node in range(num):
+        for place, node in enumerate(nodes):
             disturbed = start.hidden.clone()
-            disturbed[0, node] += torch.randn(scene.first.shape[-1])
+            disturbed[0, place] += torch.randn(scene.first.shape[-1])
             moved = (model.core(State(hidden=disturbed), scene, 1).hidden - reference)[0].abs().amax(dim=-1)
-            names = example.question["nodes"]
-            allowed = {node} | {names.index(b) for a, b in example.question["edges"] if a == names[node]}
-            assert {place for place in range(num) if moved[place] > 0} == allowed
+            allowed = {node} | {called.index(b) for a, b in example.question["edges"] if a == called[node]}
+            assert {nodes[other] for other in range(num) if moved[other] > 0} == allowed & set(nodes)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_steps_at_once_equal_single_steps(task):
+    """Whole states, one step after the other, against an unroll that leaves out what cannot matter."""
     model = DepthRecurrent(get_preset(task, "paper").model).eval()
     batch = batch_of(task, examples(task, difficulty=3, num=5))
     scene = model.perception(batch)
     output = model(batch, Fixed(7), keep=range(1, 8))
     state = State(hidden=scene.first)
     for t in range(1, 8):
-        state = unroll(model.core, model.readout, scene, Fixed(1), start=state, taken=t - 1).state
-        assert torch.equal(model.readout(state, scene), output.logits[:, t - 1])
-    assert torch.equal(state.hidden, output.state.hidden)
+        state = model.core(state, scene, t)
+        assert state.hidden.shape == scene.first.shape
+        assert_close(model.readout(state, scene), output.logits[:, t - 1])
+    assert output.state.hidden.shape[1] == (len(output.answer) * 2 if task == "graph" else 1)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -222,7 +212,7 @@ def test_gradients_do_not_feel_padding(task):
     gradients = []
     for company in ([short], [short, long]):
         model.zero_grad()
-        model(batch_of(task, company), Fixed(3)).logits[0, -1].backward()
+        model(batch_of(task, company), Fixed(3)).answer[0].backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     for one, other in zip(*gradients, strict=True):
         assert_close(one, other)
@@ -289,5 +279,5 @@ def test_without_identity_the_names_of_nodes_carry_nothing():
     example = examples("graph", "cut", 4)[0]
     shuffled = {**example.question, "nodes": example.question["nodes"][::-1]}
     renamed = type(example)(question=shuffled, label=example.label, difficulty=4)
-    one, other = (model(batch_of("graph", [e]), Fixed(9)).logits for e in (example, renamed))
+    one, other = (model(batch_of("graph", [e]), Fixed(9)).answer for e in (example, renamed))
     assert_close(one, other)

@@ -11,10 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from deepen.config import PerceptionConfig, RunConfig
-from deepen.shapes import Batch, Encoded, IntArray
+from deepen.layout import Blocks, EdgeList, IntArray, as_blocks, as_edge_list, is_large
+from deepen.shapes import Batch, Encoded
 from deepen.tasks import QuestionError, Task, get_task
 
 BATCHES_PER_WINDOW = 8
@@ -24,32 +24,32 @@ Labelled = tuple[Encoded, bool]
 
 
 def collate(encoded: Sequence[Encoded], labels: Sequence[bool]) -> Batch:
-    """Pad questions to the longest of them."""
+    """Texts padded to the longest of them, or graphs in one row; a large graph alone as an edge list."""
     lengths = np.array([len(one.tokens) for one in encoded])
-    num, longest = len(encoded), int(lengths.max())
+    longest = int(lengths.max())
     valid = np.arange(longest) < lengths[:, None]  # (B, L)
-    tokens = np.zeros((num, longest), dtype=np.int64)
+    tokens = np.zeros(valid.shape, dtype=np.int64)
     tokens[valid] = np.concatenate([one.tokens for one in encoded])
+    graphs: Blocks | EdgeList | None = None
+    query = None
+    edges = [one.edges for one in encoded if one.edges is not None]
+    if edges:
+        queried = np.array([one.query for one in encoded])
+        if len(edges) == 1 and is_large(longest, len(edges[0])):
+            graphs, (node,), query = as_edge_list(edges[0], longest, queried[0])
+            tokens = tokens[:, node]
+        else:
+            graphs, (owner, node), query = as_blocks(edges, longest, queried)
+            tokens = tokens[owner, node][None]
+        valid = np.ones(tokens.shape, dtype=np.bool_)
     return Batch(
         tokens=torch.from_numpy(tokens),
         valid=torch.from_numpy(valid),
-        edges=_adjacency(encoded, longest),
-        query=None if encoded[0].query is None else torch.tensor([one.query for one in encoded]),
+        graphs=graphs,
+        query=None if query is None else torch.from_numpy(query),
         labels=torch.tensor(labels, dtype=torch.float32),
-        num_padding=int(num * longest - lengths.sum()),
+        num_padding=int((~valid).sum()),
     )
-
-
-def _adjacency(encoded: Sequence[Encoded], longest: int) -> Tensor | None:
-    """Row v of a graph's matrix marks the nodes with an edge into v."""
-    edges = [one.edges for one in encoded if one.edges is not None]
-    if not edges:
-        return None
-    graph = np.repeat(np.arange(len(edges)), [len(rows) for rows in edges])
-    start, end = np.concatenate(edges).T
-    matrix = np.zeros((len(edges), longest, longest), dtype=np.bool_)
-    matrix[graph, end, start] = True
-    return torch.from_numpy(matrix)
 
 
 def check_vocabulary(task: Task, encoded: Encoded, perception: PerceptionConfig) -> None:
@@ -62,12 +62,16 @@ def check_vocabulary(task: Task, encoded: Encoded, perception: PerceptionConfig)
         )
 
 
-def in_batches(encoded: Sequence[Encoded], labels: Sequence[bool]) -> Iterator[tuple[list[int], Batch]]:
-    """All questions once, in batches of like length; each batch comes with its questions' places."""
-    order = sorted(range(len(encoded)), key=lambda place: len(encoded[place].tokens))
+def in_batches(
+    encoded: Sequence[Encoded], labels: Sequence[bool], budgets: Sequence[int] | None = None
+) -> Iterator[tuple[list[int], Batch]]:
+    """All questions once, in batches of like length and budget; each batch comes with their places."""
+    budgets = budgets or [0] * len(encoded)
+    order = sorted(range(len(encoded)), key=lambda place: (len(encoded[place].tokens), budgets[place]))
     while order:
-        longest = len(encoded[order[-1]].tokens)
-        size = max(1, MAX_POSITIONS // longest)
+        largest = encoded[order[-1]]
+        alone = largest.edges is not None and is_large(len(largest.tokens), len(largest.edges))
+        size = 1 if alone else max(1, MAX_POSITIONS // len(largest.tokens))
         order, places = order[:-size], order[-size:]
         yield places, collate([encoded[place] for place in places], [labels[place] for place in places])
 

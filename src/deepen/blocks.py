@@ -1,62 +1,153 @@
-"""Attention, feed-forward and rotary positions: the plain parts of a Transformer, nothing recurrent."""
+"""The plain parts of a Transformer, as functions: attention, rotary positions, dropout masks.
+
+Nothing recurrent and no parameters. Attention comes in two forms, over a mask and over the edges of one
+large graph; a test holds them against each other, gradients included.
+"""
 
 from collections.abc import Callable
+from math import log, prod
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+from deepen.layout import Blocks, EdgeList
+
+ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention, softmax(Q K^T / sqrt(d_k) + M) V."""
+    """The parameters of multi-head self-attention."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.heads = heads
-        self.dropout = dropout
         self.query_key_value = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, mask: Tensor | None, rotary: tuple[Tensor, Tensor] | None) -> Tensor:
-        B, L, D = x.shape
-        projected = self.query_key_value(x).view(B, L, 3, self.heads, D // self.heads)
-        query, key, value = projected.permute(2, 0, 3, 1, 4)  # each (B, H, L, D / H)
-        if rotary is not None:
-            query, key = rotate(query, *rotary), rotate(key, *rotary)
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        joined: Tensor = self.out(mixed.transpose(1, 2).reshape(B, L, D))
-        return joined
-
 
 class FeedForward(nn.Module):
-    """W2 activation(W1 x + b1) + b2."""
+    """The parameters of W2 activation(W1 x + b1) + b2."""
 
-    def __init__(self, width: int, hidden: int, activation: str, dropout: float) -> None:
+    def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[activation]
         self.enter = nn.Linear(width, hidden)
-        self.dropout = nn.Dropout(dropout)
         self.leave = nn.Linear(hidden, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.dropout(self.activation(self.enter(x)))
-        out: Tensor = self.leave(hidden)
-        return out
+
+def first(x: Tensor, num: int) -> Tensor:
+    """The first `num` positions of (B, L, ...). All of them is no slice, whose gradient would be a copy."""
+    return x if num == x.shape[1] else x[:, :num]
 
 
-def rotary_table(length: int, channels: int, base: float, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, (L, channels) each, of the rotary angles m * base^(-2i / channels)."""
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop: Tensor | None) -> Tensor:
+    """softmax(Q K^T + M) V over (B, H, L, D / H); the queries are already divided by sqrt(D / H).
+
+    `drop` multiplies the attention weights, which rules out the fused kernel.
+    """
+    if drop is None:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=1.0)
+    scores = query @ key.transpose(-1, -2)
+    weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+    return (weights * drop) @ value
+
+
+class _Rearranged(torch.autograd.Function):
+    """Rows `take` of x. The gradient of each row of x stands in row `give` of the result's, or is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, take: Tensor, give: Tensor | None) -> Tensor:
+        ctx.num = len(x)
+        ctx.save_for_backward(take, give)
+        return x.index_select(0, take)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        take, give = ctx.saved_tensors
+        if give is not None:
+            return gradient.index_select(0, give), None, None
+        return gradient.new_zeros(ctx.num, gradient.shape[1]).index_copy_(0, take, gradient), None, None
+
+
+def into_slots(x: Tensor, blocks: Blocks) -> Tensor:
+    """Nodes (N, C) of the row, or its first ones, to (B, S, C); a slot without a node holds another's."""
+    num = len(x)
+    S = blocks.num_slots[num]
+    take = blocks.places[:, :S].clamp(max=num - 1)
+    # No attention goes from or to a slot without a node, so that its gradient is 0 and can be left out.
+    give = blocks.owner[:num] * S + blocks.slot[:num]
+    spread: Tensor = _Rearranged.apply(x, take.flatten(), give)  # type: ignore[no-untyped-call]
+    return spread.view(*take.shape, -1)
+
+
+def from_slots(x: Tensor, blocks: Blocks, num: int) -> Tensor:
+    """Slots (B, S, C) to the first `num` nodes of the row, (num, C)."""
+    take = blocks.owner[:num] * x.shape[1] + blocks.slot[:num]
+    row: Tensor = _Rearranged.apply(x.flatten(0, 1), take, None)  # type: ignore[no-untyped-call]
+    return row
+
+
+def attend_over_edges(query: Tensor, key: Tensor, value: Tensor, edges: EdgeList) -> Tensor:
+    """The same for the first nodes of one large graph, (N, H, D / H): linear in the number of edges."""
+    num = len(query)
+    parts, places = [], []
+    for bucket in edges.buckets:
+        here = int(torch.searchsorted(bucket.nodes, num))
+        nodes, sources, present = bucket.nodes[:here], bucket.sources[:here], bucket.present[:here]
+        scores = torch.einsum("nhc,ndhc->nhd", query[nodes], key[sources])
+        weights = scores.masked_fill(~present[:, None], float("-inf")).softmax(dim=-1)
+        parts.append(torch.einsum("nhd,ndhc->nhc", weights, value[sources]))
+        places.append(nodes)
+    return torch.cat(parts)[torch.cat(places).argsort()]
+
+
+def sharpness(num_in: Tensor, crowd: int) -> Tensor:
+    """max(1, log n / log crowd) for a node with n in-neighbours.
+
+    With scores that are s apart, one neighbour among n gets the weight 1 / (1 + (n - 1) exp(-s)), which
+    vanishes as n grows. With scores s log n / log crowd apart it is 1 / (1 + (n - 1) n^(-s / log crowd)):
+    an s that tells one neighbour from `crowd` others tells it from any number of them.
+    """
+    return (num_in.clamp(min=1).to(torch.float32).log() / log(crowd)).clamp(min=1.0)
+
+
+def rotary_table(length: int, channels: int, base: float, like: Tensor) -> Tensor:
+    """exp(i m base^(-2j / channels)) for position m and channel pair j, (L, channels / 2)."""
     half = channels // 2
     frequency = base ** (-torch.arange(half, device=like.device, dtype=like.dtype) / half)
     angle = torch.arange(length, device=like.device, dtype=like.dtype)[:, None] * frequency
-    angle = torch.cat([angle, angle], dim=-1)
-    return angle.cos(), angle.sin()
+    return torch.polar(torch.ones_like(angle), angle)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn channel pairs (i, i + half) by the angle of their position."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-second, first], dim=-1) * sin
+def rotate(x: Tensor, rotary: Tensor) -> Tensor:
+    """Turn the channel pairs (2j, 2j + 1) of (..., L, H, channels) by the angle of their position."""
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * rotary[:, None]).flatten(-2)
+
+
+def pairs_together(weight: Tensor, heads: int) -> Tensor:
+    """Reorder the rows of a projection so that channels j and j + half of each head stand side by side."""
+    half = len(weight) // heads // 2
+    return weight.view(heads, 2, half, -1).transpose(1, 2).reshape(weight.shape)
+
+
+def dropout_strip(num: int, dropout: float, like: Tensor) -> Tensor:
+    """Zeros with chance `dropout`, else 1 / (1 - dropout): a supply that masks are cut from.
+
+    Drawing a mask costs more than the products it stands between. So random numbers, 16 bits each, are
+    drawn once an update, a quarter more than the largest mask needs, and every mask is another window.
+    """
+    length = num + num // 4 + 4096
+    bits = torch.empty((length + 3) // 4, dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    threshold = round(dropout * 2**16) - 2**15
+    keeps = (bits.view(torch.int16)[:length] >= threshold).to(like.dtype)
+    return keeps if dropout == 1 else keeps.mul_(1 / (1 - dropout))
+
+
+def dropout_mask(strip: Tensor, shape: tuple[int, ...], t: int, place: int) -> Tensor:
+    """The mask of one place in step t: a window whose offset is the same whenever it is asked for."""
+    num = prod(shape)
+    offset = (t * 40_503 + place * 102_947) % (len(strip) - num)
+    return strip[offset : offset + num].view(shape)

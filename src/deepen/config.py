@@ -50,6 +50,9 @@ class PerceptionConfig(Record):
     """Rows of the token table. Topological with 1 row: nodes have no identity, only roles."""
     role_scale: float = 0.02
     """Standard deviation at which the source and target vectors start (topological only)."""
+    crowd: Annotated[int, Field(ge=2)] | None = None
+    """In-degree from which on attention is sharpened, so that one neighbour is not lost among thousands; it
+    should be larger than any in-degree in training. None: never (topological only)."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles (ignored by topological)."""
 
@@ -80,7 +83,7 @@ class CoreConfig(Record):
     dropout: Share = 0.0
     """Dropout on the perceived input, on both sub-layers and in the readout."""
     attention_dropout: Share = 0.0
-    """Dropout on attention weights; above 0 it rules out fused attention on a CPU."""
+    """Dropout on attention weights; above 0 it rules out fused attention."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -128,6 +131,9 @@ class TrainConfig(Record):
     """T is drawn from this range, ends included, once per batch."""
     alpha: Share = 0.0
     """Share of per-step supervision in the loss: 0 is silent thinking, 1 is a loss at every step."""
+    segment: Positive | None = None
+    """Keep for the gradient only every so many steps' state and take the steps between them twice: memory
+    that grows with T / segment + segment instead of T. None: keep everything, which is faster."""
     detached_start: Share = 0.0
     """Share of batches that start from a detached, already unrolled state: the first of their T steps,
     a random number of them, are taken without gradient."""

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from deepen.config import ModelConfig
-from deepen.core import Core
+from deepen.core import Core, Step
 from deepen.perception import PERCEPTIONS
 from deepen.readout import Readout
-from deepen.shapes import Batch, Output
+from deepen.shapes import Batch, Output, Scene
 from deepen.unroll import HaltingRule, unroll
 
 
@@ -25,9 +25,15 @@ class DepthRecurrent(nn.Module):
         self.readout = Readout(config.core.width, self.perception.num_read, config.core.dropout)
         self.initialise()
 
-    def forward(self, batch: Batch, halt: HaltingRule, keep: Collection[int] | None = None) -> Output:
-        """Answer a batch; `keep` names the steps to read at (None: only the last)."""
-        return unroll(self.core, self.readout, self.perception(batch), halt, keep)
+    def forward(self, batch: Batch, halt: HaltingRule, keep: Collection[int] = ()) -> Output:
+        """Answer a batch; `keep` names the steps to read at besides the last."""
+        step, scene = self.begin(batch)
+        return unroll(step, self.readout, scene, halt, keep)
+
+    def begin(self, batch: Batch, step: Step | None = None) -> tuple[Step, Scene]:
+        """What an unroll needs: the prepared step, and the scene it starts from."""
+        step = step or self.core.prepare()
+        return step, step.enter(self.perception(batch))
 
     @property
     def num_parameters(self) -> int:

@@ -10,8 +10,9 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from deepen.blocks import rotary_table
+from deepen.blocks import rotary_table, sharpness
 from deepen.config import ModelConfig
+from deepen.layout import Blocks
 from deepen.shapes import Batch, Scene
 
 
@@ -23,25 +24,34 @@ class Topological(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.has_identity = config.perception.vocabulary > 1
+        self.crowd = config.perception.crowd
         self.tokens = nn.Embedding(config.perception.vocabulary, config.core.width)
         self.roles = nn.Parameter(torch.empty(2, config.core.width))  # source, target
         self.norm = nn.LayerNorm(config.core.width)
         self.dropout = nn.Dropout(config.core.dropout)
 
     def forward(self, batch: Batch) -> Scene:
-        assert batch.edges is not None
+        assert batch.graphs is not None
         assert batch.query is not None
         ids = batch.tokens if self.has_identity else torch.zeros_like(batch.tokens)
-        places = torch.arange(ids.shape[1], device=ids.device)
-        has_role = batch.query[:, :, None] == places  # (B, 2, L)
-        hidden = self.tokens(ids) + has_role.to(self.roles.dtype).transpose(1, 2) @ self.roles
+        has_role = torch.zeros(*ids.shape, 2, dtype=self.roles.dtype, device=ids.device)
+        has_role[0, batch.query, torch.arange(2, device=ids.device)] = 1.0
+        hidden = self.tokens(ids) + has_role @ self.roles
+        graphs = batch.graphs
         return Scene(
             first=self.dropout(self.norm(hidden)),
-            mask=adjacency_mask(batch.edges, hidden.dtype),
-            rotary=None,
+            mask=additive(graphs.allowed[:, None], hidden.dtype) if isinstance(graphs, Blocks) else None,
+            graphs=graphs,
+            sharpness=self._sharpness(graphs.num_in),
             valid=batch.valid,
             read_at=batch.query,
         )
+
+    def _sharpness(self, num_in: Tensor) -> Tensor | None:
+        """None where no node has a crowd of in-neighbours, as in training."""
+        if self.crowd is None or num_in.max() <= self.crowd:
+            return None
+        return sharpness(num_in, self.crowd)
 
 
 class Sequential(nn.Module):
@@ -74,12 +84,6 @@ PERCEPTIONS: dict[str, type[Topological | Sequential]] = {
     "hierarchical": Sequential,
     "unstructured": Sequential,
 }
-
-
-def adjacency_mask(edges: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask M of the topological interface, (B, 1, L, L), with self-loops."""
-    itself = torch.eye(edges.shape[1], dtype=torch.bool, device=edges.device)
-    return additive((edges | itself)[:, None], dtype)
 
 
 def additive(allowed: Tensor, dtype: torch.dtype) -> Tensor:

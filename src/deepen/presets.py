@@ -89,7 +89,7 @@ def frontier_graph(seed: int = 0) -> RunConfig:
         preset="frontier",
         seed=seed,
         model=ModelConfig(
-            perception=PerceptionConfig(kind="topological", vocabulary=1, role_scale=1.0),
+            perception=PerceptionConfig(kind="topological", vocabulary=1, role_scale=1.0, crowd=16),
             core=CoreConfig(
                 width=64,
                 heads=2,

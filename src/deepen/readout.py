@@ -21,8 +21,6 @@ class Readout(nn.Module):
         self.logit = nn.Linear(width, 1)
 
     def forward(self, state: State, scene: Scene) -> Tensor:
-        width = state.hidden.shape[-1]
-        index = scene.read_at[:, :, None].expand(-1, -1, width)
-        seen = state.hidden.gather(1, index).flatten(1)  # (B, positions * D)
+        seen = state.hidden[scene.rows, scene.read_at].flatten(1)  # (questions, positions * D)
         logit: Tensor = self.logit(self.dropout(F.gelu(self.hidden(self.norm(seen)))))
         return logit.squeeze(-1)

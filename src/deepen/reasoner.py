@@ -19,7 +19,7 @@ from deepen.model import DepthRecurrent
 from deepen.runs import RunError, load_model
 from deepen.shapes import Encoded
 from deepen.tasks import QuestionError, get_task
-from deepen.unroll import Convergence, Fixed, HaltingRule
+from deepen.unroll import Convergence, Fixed, HaltingRule, unroll
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,8 @@ class Reasoner:
         self.model = model.eval()
         self.config = config
         self.task = get_task(config.task)
+        with torch.inference_mode():
+            self._step = self.model.core.prepare()
 
     def answer(self, question: Any, steps: int | None = None) -> Answer:
         """Answer one question in `steps` steps; None: until the state settles."""
@@ -79,13 +81,14 @@ class Reasoner:
     def _think(self, encoded: list[Encoded], limits: list[int], halts_itself: bool) -> list[Answer]:
         device = next(self.model.parameters()).device
         answers: dict[int, Answer] = {}
-        for places, batch in in_batches(encoded, [False] * len(encoded)):
-            most = max(limits[place] for place in places)
+        for places, batch in in_batches(encoded, [False] * len(encoded), limits):
+            step, scene = self.model.begin(batch.to(device), self._step)
+            own = torch.tensor([limits[place] for place in places], device=device)
+            most = int(own.max())
             halt: HaltingRule = Convergence(most) if halts_itself else Fixed(most)
-            output = self.model(batch.to(device), halt, keep=range(1, most + 1))
+            output = unroll(step, self.model.readout, scene, halt, range(1, most + 1), limits=own)
             probabilities = output.logits.sigmoid().tolist()
-            for place, halted, trace in zip(places, output.num_steps.tolist(), probabilities, strict=True):
-                taken = min(halted, limits[place])
+            for place, taken, trace in zip(places, output.num_steps.tolist(), probabilities, strict=True):
                 last = trace[taken - 1]
                 answers[place] = Answer(probability=last, label=last > 0.5, steps=taken, trace=trace[:taken])
         return [answers[place] for place in range(len(encoded))]

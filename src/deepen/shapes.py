@@ -3,16 +3,18 @@
 Letters: B batch, L positions (nodes or tokens), D width, H heads, T steps, K kept steps.
 Each record is what one station hands to the next: `Encoded` (task to batches), `Batch` (batches to
 perception), `Scene` (perception to core), `State` (step to step), `Output` (unroll to everyone else).
+
+A text is a row of its own, padded. The graphs of a batch share one row (B = 1, L all their nodes).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
-import numpy as np
-import numpy.typing as npt
-from torch import Tensor, device
+import torch
+from torch import Tensor
 
-IntArray = npt.NDArray[np.int64]
+from deepen.layout import Blocks, EdgeList, IntArray, Movable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,26 +27,15 @@ class Encoded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Questions padded to one length. Tasks and models meet here and nowhere else."""
+class Batch(Movable):
+    """Questions together. Tasks and models meet here and nowhere else."""
 
     tokens: Tensor  # (B, L) integers
-    valid: Tensor  # (B, L) true where there is a node or token, false on padding
-    edges: Tensor | None  # (B, L, L) true at [b, v, u] if u -> v is an edge; None for text
-    query: Tensor | None  # (B, 2) positions of source and target; None for text
-    labels: Tensor  # (B,) 0.0 or 1.0
-    num_padding: int  # how many of the B x L positions are padding
-
-    def to(self, target: device) -> Self:
-        """The same batch on another device."""
-        return replace(
-            self,
-            tokens=self.tokens.to(target),
-            valid=self.valid.to(target),
-            edges=None if self.edges is None else self.edges.to(target),
-            query=None if self.query is None else self.query.to(target),
-            labels=self.labels.to(target),
-        )
+    valid: Tensor  # (B, L) false on padding
+    graphs: Blocks | EdgeList | None  # who has an edge to whom; None for texts
+    query: Tensor | None  # (questions, 2) where source and target are in the row; None for texts
+    labels: Tensor  # (questions,) 0.0 or 1.0
+    num_padding: int  # how many positions are padding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +43,63 @@ class Scene:
     """What is perceived: the first hidden state and how positions may attend to each other."""
 
     first: Tensor  # (B, L, D), the paper's H(0)
-    mask: Tensor | None  # additive, broadcasts to (B, H, L, L); None lets everyone see everyone
-    rotary: tuple[Tensor, Tensor] | None  # cosines and sines, (L, D / H) each
+    mask: Tensor | None  # additive, broadcasts to (B, H, L, L), or to slots of blocks; None: no mask
+    graphs: Blocks | EdgeList | None = None
+    sharpness: Tensor | None = None  # (L,) factors of the attention scores of graphs; None: 1
+    rotary: Tensor | None = None  # (L, D / H / 2), the unit complex numbers that turn queries and keys
     valid: Tensor  # (B, L)
-    read_at: Tensor  # (B, 1) or (B, 2) positions the readout looks at
+    read_at: Tensor  # (questions, 1 or 2) positions the readout looks at, in the question's row
+    recalled: Tensor | None = None  # (B, L, D), what the core adds at every step
+    strips: dict[float, Tensor] = field(default_factory=dict)  # in training: what dropout masks are cut from
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """(questions, 1), the row of each question."""
+        rows = torch.arange(len(self.read_at), device=self.read_at.device)[:, None]
+        return rows if self.graphs is None else torch.zeros_like(rows)
+
+    def num_needed(self, num_steps: int) -> int:
+        """How many of a row's first positions can still change an answer `num_steps` steps later."""
+        # A text is read at its first token, and every token sees every other.
+        needed = (1, self.first.shape[1]) if self.graphs is None else self.graphs.needed
+        return needed[min(num_steps, len(needed) - 1)]
+
+    def everywhere(self, true: Tensor) -> Tensor:
+        """(questions,): whether (B, L) booleans are true at every position of a question."""
+        if isinstance(self.graphs, Blocks):
+            num_false = torch.zeros(len(self.read_at), device=true.device)
+            return num_false.index_add_(0, self.graphs.owner, (~true[0]).float()) == 0
+        return (true | ~self.valid).all(dim=-1)
+
+    def select(self, stay: Tensor, hidden: Tensor) -> tuple[Self, Tensor]:
+        """The scene and the hidden state of some of the questions."""
+        if isinstance(self.graphs, Blocks):
+            graphs, kept, new_place = self.graphs.select(stay)
+            scene = replace(
+                self,
+                first=self.first[:, kept],
+                mask=None if self.mask is None else self.mask[stay],
+                graphs=graphs,
+                sharpness=None if self.sharpness is None else self.sharpness[kept],
+                valid=self.valid[:, kept],
+                read_at=new_place[self.read_at[stay]],
+                recalled=None if self.recalled is None else self.recalled[:, kept],
+            )
+            return scene, hidden[:, kept[kept < hidden.shape[1]]]
+        scene = replace(
+            self,
+            first=self.first[stay],
+            mask=None if self.mask is None else self.mask[stay],
+            valid=self.valid[stay],
+            read_at=self.read_at[stay],
+            recalled=None if self.recalled is None else self.recalled[stay],
+        )
+        return scene, hidden[stay]
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """The latent thought between two steps."""
+    """The latent thought between two steps, of the positions that still matter."""
 
     hidden: Tensor  # (B, L, D), the paper's H(t)
     gate: Tensor | None = None  # (B, L, D), the z(t) that led here; None without a gate
@@ -68,9 +107,10 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Everything an unroll was asked to keep."""
+    """Everything an unroll was asked to keep, for each question."""
 
+    answer: Tensor  # (questions,) the logit after the question's own last step
     steps: tuple[int, ...]  # (K,) the steps whose logits were kept
-    logits: Tensor  # (B, K)
-    state: State  # after the last step
-    num_steps: Tensor  # (B,) the step at which each question halted
+    logits: Tensor  # (questions, K); not a number where a question had already halted
+    state: State  # after the last step, of the questions that took it
+    num_steps: Tensor  # (questions,) the step at which each halted

@@ -22,7 +22,7 @@ from deepen.model import DepthRecurrent
 from deepen.runs import Progress, Run, RunError, provenance, usable_device
 from deepen.shapes import Batch, Output
 from deepen.tasks import Split, get_task
-from deepen.unroll import Fixed, unroll
+from deepen.unroll import Fixed, unroll, unroll_in_segments
 
 ROW_EVERY = 20  # updates averaged in one row of metrics.jsonl
 WARM_UP = 0.3  # share of a one-cycle schedule that rises
@@ -124,7 +124,7 @@ def _train(
 
         progress.update += 1
         progress.losses.append(loss.item())
-        right = (output.logits[:, -1] > 0) == (batch.labels > 0.5)
+        right = (output.answer > 0) == (batch.labels > 0.5)
         progress.accuracies.append(right.float().mean().item())
         watch(progress.update, progress.losses[-1], progress.accuracies[-1])
         if progress.update % ROW_EVERY == 0 or progress.update == config.train.updates:
@@ -149,16 +149,25 @@ def training_loss(
     rng = Random(f"{config.seed}/{update}")
     torch.manual_seed(rng.getrandbits(63))
     num_steps = rng.randint(*config.train.steps)
-    scene = model.perception(batch)
+    step, scene = model.begin(batch)
     start, taken = None, 0
     if rng.random() < config.train.detached_start and num_steps > 1:
         taken = rng.randint(1, num_steps - 1)
         with torch.no_grad():
-            start = unroll(model.core, model.readout, scene, Fixed(taken)).state
-    halt = Fixed(num_steps - taken)
-    keep = range(1, halt.max_steps + 1) if config.train.alpha else None
-    output = unroll(model.core, model.readout, scene, halt, keep, start, taken)
-    return blended_loss(output.logits, batch.labels, config.train.alpha), output
+            start = unroll(step, model.readout, scene, Fixed(taken), ahead=num_steps - taken).state
+    keep = range(1, num_steps - taken + 1) if config.train.alpha else ()
+    output = unroll_in_segments(
+        step,
+        model.readout,
+        scene,
+        num_steps - taken,
+        config.train.segment or num_steps,
+        keep,
+        start=start,
+        taken=taken,
+    )
+    logits = output.logits if config.train.alpha else output.answer[:, None]
+    return blended_loss(logits, batch.labels, config.train.alpha), output
 
 
 def learning_rate(config: TrainConfig, update: int) -> float:

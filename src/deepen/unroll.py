@@ -1,20 +1,24 @@
 """Any step, T times. This file owns T and never knows what a step is.
 
-A halting rule says after each step which questions want to stop. A question halts once it has wanted
-to for `patience` steps in a row, or at `max_steps`; the others go on. What is kept of the way is asked
-for beforehand: logits of some steps, of every step, or of the last one only.
+A halting rule says after each step which questions want to stop. A question halts once it has wanted to
+for `patience` steps in a row, or at its limit. Who has halted leaves the batch: the others' next step
+does not carry them along. What is kept of the way is asked for beforehand.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import nan
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from deepen.blocks import first
 from deepen.shapes import Output, Scene, State
 
-Step = Callable[[State, Scene, int], State]
+Step = Callable[[State, Scene, int, int], State]
+"""State, scene, t and a number of positions to the next state of so many of the first positions."""
 Read = Callable[[State, Scene], Tensor]
 
 
@@ -26,7 +30,7 @@ class HaltingRule(Protocol):
 
     @property
     def patience(self) -> int | None:
-        """Wants in a row that make a question stop; None: no question stops before max_steps."""
+        """Wants in a row that make a question stop; None: no question stops before its limit."""
         ...
 
     def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
@@ -42,7 +46,7 @@ class Fixed:
     patience: None = None
 
     def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
-        return torch.zeros(len(after.hidden), dtype=torch.bool, device=after.hidden.device)
+        return torch.zeros(len(scene.read_at), dtype=torch.bool, device=scene.read_at.device)
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,7 @@ class Convergence:
     def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
         moved = (after.hidden - before.hidden).norm(dim=-1)
         settled = moved <= self.tolerance * after.hidden.norm(dim=-1)
-        everywhere: Tensor = (settled | ~scene.valid).all(dim=-1)
-        return everywhere
+        return scene.everywhere(settled)
 
 
 def unroll(
@@ -65,37 +68,108 @@ def unroll(
     read: Read,
     scene: Scene,
     halt: HaltingRule,
-    keep: Collection[int] | None = None,
+    keep: Collection[int] = (),
+    *,
+    limits: Tensor | None = None,
+    start: State | None = None,
+    taken: int = 0,
+    ahead: int = 0,
+) -> Output:
+    """Think until everyone has halted; read the logits after each step in `keep`, and after the last.
+
+    `limits` (B,) are the questions' own largest numbers of steps, below the rule's. `start` continues
+    from a state that `taken` steps have led to. `ahead` is how many more steps will be taken from the
+    state in the output: what cannot change the answer by then is not computed.
+    """
+    num, device = len(scene.read_at), scene.first.device
+    limits = torch.full((num,), halt.max_steps, device=device) if limits is None else limits
+    ends = set(limits.tolist())
+    if min(ends) < 1:
+        raise ValueError(f"steps must be at least 1, got {min(ends)}")
+    may_stop_early = halt.patience is not None  # then every position is needed, to judge by
+    if start is None:
+        num_first = scene.first.shape[1] if may_stop_early else scene.num_needed(ahead + max(ends))
+        start = State(hidden=first(scene.first, num_first))
+    state = start
+    here = torch.arange(num, device=device)  # the questions that have not left
+    in_a_row = torch.zeros_like(limits)
+    num_steps = torch.zeros_like(limits)
+    answer = torch.full((num,), nan, dtype=scene.first.dtype, device=device)
+    kept: list[tuple[int, Tensor]] = []
+    for t in range(1, max(ends) + 1):
+        num_needed = scene.first.shape[1] if may_stop_early else scene.num_needed(ahead + max(ends) - t)
+        before, state = state, step(state, scene, taken + t, num_needed)
+        stops = limits[here] == t
+        if halt.patience is not None:
+            in_a_row = torch.where(halt.wants_to_stop(before, state, scene), in_a_row + 1, 0)
+            stops = stops | (in_a_row >= halt.patience)
+        someone_stops = t in ends or (may_stop_early and bool(stops.any()))
+        if t in keep or someone_stops:
+            logits = read(state, scene)
+        if t in keep:
+            kept.append((t, torch.full_like(answer, nan).index_copy(0, here, logits)))
+        if someone_stops:
+            answer = answer.index_copy(0, here[stops], logits[stops])
+            num_steps[here[stops]] = t
+            stay = (~stops).nonzero().squeeze(1)
+            if not len(stay):
+                break
+            if len(stay) < len(here):
+                here, in_a_row = here[stay], in_a_row[stay]
+                scene, hidden = scene.select(stay, state.hidden)
+                state = State(hidden=hidden)
+    every = [logits for _, logits in kept]
+    return Output(
+        answer=answer,
+        steps=tuple(t for t, _ in kept),
+        logits=torch.stack(every, dim=1) if every else answer.new_empty(num, 0),
+        state=state,
+        num_steps=num_steps,
+    )
+
+
+def unroll_in_segments(
+    step: Step,
+    read: Read,
+    scene: Scene,
+    num_steps: int,
+    segment: int,
+    keep: Collection[int] = (),
+    *,
     start: State | None = None,
     taken: int = 0,
 ) -> Output:
-    """Think until everyone has halted; read the answer after each step in `keep`, or after the last.
+    """A fixed T whose gradient needs the memory of T / segment states and of `segment` whole steps.
 
-    `start` continues from a state that `taken` steps have led to.
+    Between the segments only the state is kept; on the way back each segment is taken a second time.
     """
-    if halt.max_steps < 1:
-        raise ValueError(f"steps must be at least 1, got {halt.max_steps}")
-    state = start or State(hidden=scene.first)
-    num = len(scene.first)
-    in_a_row = torch.zeros(num, dtype=torch.long, device=scene.first.device)
-    num_steps = torch.full_like(in_a_row, halt.max_steps)
-    running = torch.ones_like(in_a_row, dtype=torch.bool)
-    kept: list[tuple[int, Tensor]] = []
-    for t in range(1, halt.max_steps + 1):
-        before, state = state, step(state, scene, taken + t)
-        if halt.patience is not None:
-            in_a_row = torch.where(halt.wants_to_stop(before, state, scene), in_a_row + 1, 0)
-            stops = running & (in_a_row >= halt.patience)
-            num_steps[stops] = t
-            running = running & ~stops
-        last = t == halt.max_steps or not running.any()
-        if (keep is not None and t in keep) or (last and not kept):
-            kept.append((t, read(state, scene)))
-        if last:
-            break
+
+    def think(state: State | None, done: int) -> Output:
+        num = min(segment, num_steps - done)
+        return unroll(
+            step,
+            read,
+            scene,
+            Fixed(num),
+            [t - done for t in keep],
+            start=state,
+            taken=taken + done,
+            ahead=num_steps - done - num,
+        )
+
+    if segment >= num_steps:
+        return think(start, 0)
+    every: list[Tensor] = []
+    kept: list[int] = []
+    for done in range(0, num_steps, segment):
+        output: Output = checkpoint(think, start, done, use_reentrant=False)
+        start = output.state
+        kept += [done + t for t in output.steps]
+        every.append(output.logits)
     return Output(
-        steps=tuple(t for t, _ in kept),
-        logits=torch.stack([logits for _, logits in kept], dim=1),
-        state=state,
-        num_steps=num_steps,
+        answer=output.answer,
+        steps=tuple(kept),
+        logits=torch.cat(every, dim=1),
+        state=output.state,
+        num_steps=torch.full_like(output.num_steps, num_steps),
     )
