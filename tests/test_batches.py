@@ -52,11 +52,12 @@ def test_difficulties_and_labels_are_balanced(monkeypatch):
 
     def remember(self, distribution, split, seed, difficulty, index):
         example = original(self, distribution, split, seed, difficulty, index)
-        drawn[difficulty, example.label] += 1
+        if seed == 4321:  # not those that a thread of another test's stream still prepares
+            drawn[difficulty, example.label] += 1
         return example
 
     monkeypatch.setattr(Task, "example", remember)
-    Stream(tiny("graph", data__train_set=100))
+    Stream(tiny("graph", seed=4321, data__train_set=100))
     assert drawn == {(hops, label): 10 for hops in (1, 2, 3, 4, 5) for label in (True, False)}
 
 

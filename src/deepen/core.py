@@ -43,7 +43,7 @@ from deepen.shapes import Scene, State
 
 Affine = Callable[[Tensor], Tensor]
 """x W^T + b."""
-Pack = Callable[[Tensor, Tensor], Affine]
+Pack = Callable[[Tensor, Tensor | None], Affine]
 """Weight and bias to the product that uses them."""
 
 
@@ -80,6 +80,7 @@ class Core(nn.Module):
         out, out_bias = _scaled(self.attention.out, self.attention_scale)
         enter, enter_bias = _after_norm(self.feedforward.enter, self.feedforward_norm)
         leave, leave_bias = _scaled(self.feedforward.leave, self.feedforward_scale)
+        width = self.config.width
         gate, gate_bias = (None, None) if self.gate is None else (self.gate.weight, self.gate.bias)
         return Step(
             config=self.config,
@@ -91,7 +92,8 @@ class Core(nn.Module):
             out=pack(out, out_bias),
             enter_feedforward=pack(enter, enter_bias),
             leave_feedforward=pack(leave, leave_bias),
-            gate=None if gate is None or gate_bias is None else pack(gate, gate_bias),
+            gate_candidate=None if gate is None else pack(gate[:, :width], gate_bias),
+            gate_before=None if gate is None else pack(gate[:, width:], None),
             state_norm=self.state_norm,
         )
 
@@ -120,7 +122,8 @@ class Step:
     out: Affine
     enter_feedforward: Affine
     leave_feedforward: Affine
-    gate: Affine | None
+    gate_candidate: Affine | None
+    gate_before: Affine | None
     state_norm: Affine | None
 
     def enter(self, scene: Scene) -> Scene:
@@ -195,12 +198,13 @@ class Step:
     ) -> tuple[Tensor, Tensor | None]:
         """All that follows the attention; `Update` in fused.py is the same with a gradient of its own."""
         after_out, after_activation, after_leave = masks
-        x = x + _dropped(self.out(mixed), after_out)
-        thought = ACTIVATIONS[self.config.activation](self.enter_feedforward(F.layer_norm(x, x.shape[-1:])))
-        candidate = x + _dropped(self.leave_feedforward(_dropped(thought, after_activation)), after_leave)
-        if self.gate is None:
+        x = _dropped(self.out(mixed), after_out).add_(x)
+        thought = self.enter_feedforward(F.layer_norm(x, x.shape[-1:]))
+        thought = _dropped(ACTIVATIONS[self.config.activation](thought), after_activation)
+        candidate = _dropped(self.leave_feedforward(thought), after_leave).add_(x)
+        if self.gate_candidate is None or self.gate_before is None:
             return candidate, None
-        z = torch.sigmoid(self.gate(torch.cat([candidate, before], dim=-1)))
+        z = self.gate_candidate(candidate).add_(self.gate_before(before)).sigmoid_()
         return torch.lerp(before, candidate, z), z  # z * candidate + (1 - z) * before
 
     def _mask(self, scene: Scene, chance: float, shape: tuple[int, ...], t: int, place: int) -> Tensor | None:
