@@ -87,7 +87,7 @@ def test_in_batches_returns_every_question_once_in_its_place():
     drawn = [one for depth in (1, 4, 8, 14) for one in examples("logic", difficulty=depth, num=60)]
     encoded = [get_task("logic").encode(one.question) for one in drawn]
     seen = []
-    for places, batch in in_batches(encoded, [one.label for one in drawn]):
+    for places, batch in in_batches(encoded, [one.label for one in drawn], widest=2**14):
         seen += places
         for row, place in enumerate(places):
             assert batch.tokens[row][batch.valid[row]].tolist() == encoded[place].tokens.tolist()

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 # Stations in order; what shares a line may not import each other.
 ROAD = [
-    {"layout", "config", "stats"},
+    {"layout", "config", "stats", "memory", "parallel"},
     {"shapes"},
     {"presets"},
     {"tasks.task"},
@@ -19,12 +19,13 @@ ROAD = [
     {"batches"},
     {"blocks", "fused"},
     {"perception", "core"},
+    {"packed"},
     {"unroll"},
     {"readout", "loss"},
     {"model"},
     {"runs"},
-    {"train", "grid", "reasoner"},
-    {"report", "progress"},
+    {"train", "grid", "reasoner", "bench"},
+    {"report", "progress", "console"},
     {""},  # the package itself: the public names
     {"__main__"},
 ]

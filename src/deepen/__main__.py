@@ -4,20 +4,29 @@ Flags are made from the config records with tyro. Bad input ends with exit code 
 standard error; whatever a program may read goes to standard output.
 """
 
-import contextlib
-import io
 import json
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, Literal, get_args
 
 import tyro
 from pydantic import ValidationError
 
 from deepen.audit import audit
+from deepen.bench import (
+    BenchError,
+    Fit,
+    Row,
+    bench_table,
+    compete_all,
+    fit_table,
+    grow,
+    load_contests,
+    num_points,
+    to_json,
+)
 from deepen.config import (
     ConfigError,
     DataConfig,
@@ -30,12 +39,13 @@ from deepen.config import (
     explain,
     parse_config,
 )
+from deepen.console import errors_in_one_line, fail, say
 from deepen.grid import measure
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.reasoner import find, load, shipped
-from deepen.report import audit_table, draw_audit, draw_frontier, sparkline, table
-from deepen.runs import Run, load_model, write_atomically
+from deepen.report import audit_table, draw_audit, draw_contests, draw_frontier, draw_growth, sparkline, table
+from deepen.runs import Run, load_model, provenance, write_atomically
 from deepen.tasks import examples, get_task
 from deepen.train import TrainingError, train
 
@@ -129,9 +139,25 @@ class AuditCommand:
     """Print the audit as JSON instead of a table."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchCommand:
+    """Measure speed against the plain way and against peers; writes JSON and a picture for each subject."""
+
+    subject: tyro.conf.Positional[Literal["all", "train", "grid", "infer", "scale"]] = "all"
+    """What to measure: training, grids, inference, growth with size, or everything."""
+    rounds: int = 5
+    """How often the contenders take turns."""
+    only: tuple[str, ...] | None = None
+    """Only contests and series whose names contain one of these words."""
+    out: Path = Path("bench")
+    """The folder for the results."""
+    json: bool = False
+    """Print the results as JSON instead of tables."""
+
+
 def train_verb(arguments: Sequence[str]) -> None:
     default = _train_default(arguments)
-    with _errors_in_one_line("train"):
+    with errors_in_one_line("train"):
         command = tyro.cli(TrainCommand, prog="deepen train", args=arguments, default=default)
     config = RunConfig(
         task=command.task,
@@ -156,17 +182,17 @@ def train_verb(arguments: Sequence[str]) -> None:
         try:
             run = train(config, path, device=command.device, resume=command.resume, watch=watch)
         except KeyboardInterrupt:
-            _fail(f"interrupted; the same command with --resume continues {path}", code=130)
-    _say(f"trained {config.train.updates} updates in {run.seconds:.0f} s; next: deepen grid {path}")
+            fail(f"interrupted; the same command with --resume continues {path}", code=130)
+    say(f"trained {config.train.updates} updates in {run.seconds:.0f} s; next: deepen grid {path}")
     print(path)
 
 
 def grid_verb(arguments: Sequence[str]) -> None:
-    with _errors_in_one_line("grid"):
+    with errors_in_one_line("grid"):
         command = tyro.cli(GridCommand, prog="deepen grid", args=arguments)
     source = find(command.run)
     if command.out is None and not source.is_dir():
-        _fail(f"{command.run} is not a run folder: say with --out where grid.json and frontier.png go")
+        fail(f"{command.run} is not a run folder: say with --out where grid.json and frontier.png go")
     model, config = load_model(source, command.device)
     changes = {
         name: value
@@ -181,21 +207,21 @@ def grid_verb(arguments: Sequence[str]) -> None:
     write_atomically(folder.grid_file, grid.model_dump_json(indent=1).encode() + b"\n")
     draw_frontier(grid, folder.figure_file)
     print(grid.model_dump_json() if command.json else table(grid))
-    _say(f"the figures are in {folder.grid_file}, the picture is {folder.figure_file.resolve()}")
+    say(f"the figures are in {folder.grid_file}, the picture is {folder.figure_file.resolve()}")
 
 
 def audit_verb(arguments: Sequence[str]) -> None:
-    with _errors_in_one_line("audit"):
+    with errors_in_one_line("audit"):
         command = tyro.cli(AuditCommand, prog="deepen audit", args=arguments)
     published = get_preset(command.task, "paper")
     difficulties = command.difficulties or published.grid.difficulties
     low, high = train_difficulties = command.train_difficulties or published.data.difficulties
     if low > high:
-        _fail(f"--train-difficulties must be the smallest and the largest, got {low} {high}")
+        fail(f"--train-difficulties must be the smallest and the largest, got {low} {high}")
     if command.require_certified and not command.distribution.startswith("certified"):
-        _fail(f"distribution '{command.distribution}' is not certified")
+        fail(f"distribution '{command.distribution}' is not certified")
     if command.num_examples < 2:
-        _fail(f"--num-examples must be at least 2, got {command.num_examples}")
+        fail(f"--num-examples must be at least 2, got {command.num_examples}")
     folder = command.out or Path("audits") / f"{command.task}-{command.distribution}"
     _make_folder(folder, command.task, command.distribution, [*range(low, high + 1), *difficulties])
     with Bar("auditing", len(difficulties)) as bar:
@@ -210,23 +236,67 @@ def audit_verb(arguments: Sequence[str]) -> None:
     write_atomically(folder / "audit.json", found.model_dump_json(indent=1).encode() + b"\n")
     draw_audit(found, folder / "audit.png")
     print(found.model_dump_json() if command.json else audit_table(found))
-    _say(f"the figures are in {folder / 'audit.json'}, the picture is {(folder / 'audit.png').resolve()}")
+    say(f"the figures are in {folder / 'audit.json'}, the picture is {(folder / 'audit.png').resolve()}")
     broken = [row for row in found.rows if row.breaks_its_promise]
     if command.require_certified and broken:
-        _fail(f"{len(broken)} shortcuts score more than the certificate promises", code=1)
+        fail(f"{len(broken)} shortcuts score more than the certificate promises", code=1)
+
+
+def bench_verb(arguments: Sequence[str]) -> None:
+    with errors_in_one_line("bench"):
+        command = tyro.cli(BenchCommand, prog="deepen bench", args=arguments)
+    if command.rounds < 1:
+        fail(f"--rounds must be at least 1, got {command.rounds}")
+    found = load_contests()
+    subjects = ("train", "grid", "infer", "scale") if command.subject == "all" else (command.subject,)
+
+    def chosen(subject: str) -> list[str]:
+        names = found.SERIES if subject == "scale" else found.CONTESTS
+        own = [name for name in names if subject == "scale" or name.startswith(subject)]
+        return [name for name in own if not command.only or any(word in name for word in command.only)]
+
+    if not any(chosen(subject) for subject in subjects):
+        known = [*found.CONTESTS, *found.SERIES]
+        fail(f"nothing to measure is called like {' '.join(command.only or ())} (known: {', '.join(known)})")
+    command.out.mkdir(parents=True, exist_ok=True)
+    for subject in subjects:
+        if names := chosen(subject):
+            _bench(subject, names, command)
+
+
+def _bench(subject: str, names: Sequence[str], command: BenchCommand) -> None:
+    """One subject: its results as JSON, table and picture."""
+    rows: Sequence[Row] = ()
+    fits: Sequence[Fit] = ()
+    if subject == "scale":
+        with Bar("measuring", num_points(names)) as bar:
+            fits = grow(names, watch=bar.show)
+    else:
+        with Bar("competing", len(names) * command.rounds) as bar:
+            rows = compete_all(names, command.rounds, watch=bar.show)
+    file, picture = command.out / f"{subject}.json", command.out / f"{subject}.png"
+    content = to_json(fits or rows, provenance())
+    write_atomically(file, content)
+    if fits:
+        draw_growth(fits, picture)
+    else:
+        draw_contests(rows, picture)
+    printed = fit_table(fits) if fits else bench_table(rows)
+    print(content.decode() if command.json else printed)
+    say(f"the figures are in {file}, the picture is {picture.resolve()}")
 
 
 def solve_verb(arguments: Sequence[str]) -> None:
-    with _errors_in_one_line("solve"):
+    with errors_in_one_line("solve"):
         command = tyro.cli(SolveCommand, prog="deepen solve", args=arguments)
     if command.model is None and command.task not in shipped():
-        _fail(
+        fail(
             f"no checkpoint for '{command.task}' comes with the package: train one with"
             f" 'deepen train {command.task}' and name it with --model"
         )
     reasoner = load(command.model or command.task, command.device)
     if reasoner.task.name != command.task:
-        _fail(f"{command.model} is a model for '{reasoner.task.name}', not for '{command.task}'")
+        fail(f"{command.model} is a model for '{reasoner.task.name}', not for '{command.task}'")
     question = _question(command)
     answer = reasoner.answer(question, steps=command.steps)
     if command.json:
@@ -240,8 +310,8 @@ def _question(command: SolveCommand) -> Any:
     """The question asked, or an example, which is printed."""
     if command.question is None:
         example = examples(command.task, difficulty=5)[0]
-        _say(f"an example of difficulty {example.difficulty}: {json.dumps(example.question)}")
-        _say(f"the true answer: {'yes' if example.label else 'no'}")
+        say(f"an example of difficulty {example.difficulty}: {json.dumps(example.question)}")
+        say(f"the true answer: {'yes' if example.label else 'no'}")
         return example.question
     text = sys.stdin.read() if command.question == "-" else command.question
     return get_task(command.task).parse(text)
@@ -251,6 +321,7 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train_verb, "train a model from a preset: deepen train graph --preset frontier"),
     "grid": (grid_verb, "measure and draw where it solves what: deepen grid RUN"),
     "audit": (audit_verb, "measure what shortcuts score on a task: deepen audit family"),
+    "bench": (bench_verb, "measure speed against the plain way: deepen bench infer"),
     "solve": (solve_verb, "ask a model a question: deepen solve graph '{...}' --steps 12"),
 }
 
@@ -265,17 +336,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     verb = arguments[0]
     if verb not in VERBS:
-        _fail(f"unknown verb '{verb}' (known: {', '.join(VERBS)})")
+        fail(f"unknown verb '{verb}' (known: {', '.join(VERBS)})")
     try:
         VERBS[verb][0](arguments[1:])
-    except TrainingError as error:
-        _fail(str(error), code=1)
+    except (TrainingError, BenchError) as error:
+        fail(str(error), code=1)
     except ValidationError as error:
-        _fail(explain(error))
+        fail(explain(error))
     except (ValueError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     except KeyboardInterrupt:
-        _fail("interrupted", code=130)
+        fail("interrupted", code=130)
 
 
 def _train_default(arguments: Sequence[str]) -> TrainCommand:
@@ -294,15 +365,15 @@ def _train_default(arguments: Sequence[str]) -> TrainCommand:
         # The task may come last; in front it cannot be taken for the value of an unknown flag.
         if plain[0].startswith("-") and plain[-1] in get_args(TaskName):
             plain.insert(0, plain.pop())
-        with _errors_in_one_line("train"):
+        with errors_in_one_line("train"):
             start, _ = tyro.cli(Start, prog="deepen train", args=plain, return_unknown_args=True)
     elif list(arguments) == plain:
-        _fail("train what? expected a task: deepen train graph|logic|family")
+        fail("train what? expected a task: deepen train graph|logic|family")
     if start.config and any(argument.split("=")[0] == "--preset" for argument in plain):
-        _fail("--config says which preset it came from: leave out --preset")
+        fail("--config says which preset it came from: leave out --preset")
     base = _read_config(start.config) if start.config else get_preset(start.task, start.preset, start.seed)
     if base.task != start.task:
-        _fail(f"{start.config} is a config for '{base.task}', not for '{start.task}'")
+        fail(f"{start.config} is a config for '{base.task}', not for '{start.task}'")
     return TrainCommand(
         task=base.task,
         preset=base.preset,
@@ -325,36 +396,11 @@ def _read_config(path: Path) -> RunConfig:
     )
 
 
-@contextlib.contextmanager
-def _errors_in_one_line(verb: str) -> Iterator[None]:
-    """What tyro prints in a box becomes one line."""
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(printed):
-            yield
-    except SystemExit as error:
-        if error.code in (0, None):
-            raise
-        words = re.sub(r"╭.*?╮|[│╰╯─]+", " ", printed.getvalue())
-        for noise in (r"\[type=.*?\]", r"For further information visit\s+\S+", r"For full helptext.*"):
-            words = re.sub(noise, "", words, flags=re.DOTALL)
-        _fail(f"{' '.join(words.split())} (see deepen {verb} --help)")
-
-
 def _make_folder(folder: Path, task: str, distribution: str, difficulties: Sequence[int]) -> None:
     """Before long work: refuse examples that cannot be drawn, and a folder that cannot be written."""
     for difficulty in difficulties:
         examples(task, distribution, difficulty)
     folder.mkdir(parents=True, exist_ok=True)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _fail(text: str, code: int = 2) -> NoReturn:
-    _say(f"deepen: {text}")
-    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from deepen.shapes import Batch, Encoded
 from deepen.tasks import QuestionError, Task, get_task
 
 BATCHES_PER_WINDOW = 8
-MAX_POSITIONS = 16_384  # of one batch outside training, unless a single question has more
+NUMBERS_AT_ONCE = 2**20  # in the widest layer of one batch outside training: what stays in fast memory
+WORTH_A_THREAD = 2**17  # as many
 
 Labelled = tuple[Encoded, bool]
 
@@ -63,15 +64,25 @@ def check_vocabulary(task: Task, encoded: Encoded, perception: PerceptionConfig)
 
 
 def in_batches(
-    encoded: Sequence[Encoded], labels: Sequence[bool], budgets: Sequence[int] | None = None
+    encoded: Sequence[Encoded],
+    labels: Sequence[bool],
+    widest: int,
+    budgets: Sequence[int] | None = None,
+    at_least: int = 1,
 ) -> Iterator[tuple[list[int], Batch]]:
-    """All questions once, in batches of like length and budget; each batch comes with their places."""
+    """All questions once, in batches of like length and budget; each batch comes with their places.
+
+    `widest` is the width of the model's widest layer, on which the best size of a batch depends; where
+    there is work for as many, there are `at_least` so many batches.
+    """
     budgets = budgets or [0] * len(encoded)
     order = sorted(range(len(encoded)), key=lambda place: (len(encoded[place].tokens), budgets[place]))
+    numbers = widest * sum(len(one.tokens) for one in encoded)
+    share = -(-len(encoded) // at_least) if numbers >= at_least * WORTH_A_THREAD else len(encoded)
     while order:
         largest = encoded[order[-1]]
         alone = largest.edges is not None and is_large(len(largest.tokens), len(largest.edges))
-        size = 1 if alone else max(1, MAX_POSITIONS // len(largest.tokens))
+        size = 1 if alone else max(1, min(share, NUMBERS_AT_ONCE // widest // len(largest.tokens)))
         order, places = order[:-size], order[-size:]
         yield places, collate([encoded[place] for place in places], [labels[place] for place in places])
 

@@ -20,7 +20,6 @@ ACTIVATIONS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
     "gelu": torch.ops.aten.gelu_,
 }
 """In place."""
-SHORT: Final = 256  # positions of a row below which plain attention beats the fused kernel
 
 
 class Attention(nn.Module):
@@ -49,15 +48,13 @@ def first(x: Tensor, num: int) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop: Tensor | None) -> Tensor:
     """softmax(Q K^T + M) V over (B, H, L, D / H); the queries are already divided by sqrt(D / H).
 
-    `drop` multiplies the attention weights, which the fused kernel cannot. On a CPU that kernel is also
-    slower on short rows than three plain operations, which need more memory only for the gradient.
+    `drop` multiplies the attention weights, which the fused kernel cannot.
     """
-    short_on_cpu = key.shape[2] <= SHORT and key.device.type == "cpu"
-    if drop is None and (torch.is_grad_enabled() or not short_on_cpu):
+    if drop is None:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=1.0)
     scores = query @ key.transpose(-1, -2)
     weights = (scores if mask is None else scores.add_(mask)).softmax(dim=-1)
-    return (weights if drop is None else weights * drop) @ value
+    return (weights * drop) @ value
 
 
 class _Rearranged(torch.autograd.Function):

@@ -7,11 +7,14 @@ last cell. Two numbers sum a grid up: `reach`, how deep it goes, and `slack`, ho
 from collections.abc import Callable, Iterable
 
 import torch
+from torch import Tensor
 
 from deepen.audit import ceiling
 from deepen.batches import check_vocabulary, in_batches
 from deepen.config import GridConfig, Range, Record, RunConfig
 from deepen.model import DepthRecurrent
+from deepen.parallel import in_parallel, num_workers
+from deepen.shapes import Batch, Output
 from deepen.stats import wilson
 from deepen.tasks import get_task
 from deepen.unroll import Fixed
@@ -109,7 +112,6 @@ def slack(row: Iterable[Cell]) -> int | None:
     return min(solved, default=None)
 
 
-@torch.inference_mode()
 def _measure_row(
     model: DepthRecurrent,
     run: RunConfig,
@@ -132,10 +134,18 @@ def _measure_row(
     right = torch.zeros(2, most, dtype=torch.long)  # [label, step]
     num = torch.zeros(2, dtype=torch.long)
     device = next(model.parameters()).device
-    for _, batch in in_batches(encoded, [example.label for example in examples]):
-        output = model(batch.to(device), Fixed(most), keep=range(1, most + 1))
+    labels = [example.label for example in examples]
+    widest = run.model.core.feedforward
+
+    def logits_of(batch_at: tuple[list[int], Batch]) -> tuple[Tensor, Tensor]:
+        _, batch = batch_at
+        output: Output = model(batch.to(device), Fixed(most), keep=range(1, most + 1))
+        return output.logits.cpu(), batch.labels
+
+    batches = in_batches(encoded, labels, widest, at_least=num_workers(device))
+    for logits, truth in in_parallel(logits_of, batches, device):
         for label in (0, 1):
-            chosen = output.logits.cpu()[batch.labels == label]
+            chosen = logits[truth == label]
             right[label] += ((chosen > 0) == bool(label)).sum(dim=0)
             num[label] += len(chosen)
         watch(num_before + int(num.sum()))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepen.audit import Audit
+from deepen.bench import PEAK, Fit, Row
 from deepen.grid import Cell, Grid
 from deepen.runs import write_atomically
 
@@ -191,3 +192,43 @@ def _draw_diagonal(plot: Callable[..., object], rows: Sequence[int], columns: Se
     xs = [edge for edge in edges for _ in range(2)]
     ys = [level for y in range(len(rows)) for level in (y - 0.5, y + 0.5)]
     plot(xs, ys, color="white", linewidth=1.4)
+
+
+def draw_contests(rows: Sequence[Row], path: Path) -> None:
+    """A bar for each contender: how many times as fast as its rival, with the range over the rounds."""
+    from matplotlib import pyplot
+
+    shown = [row for row in rows if row.contender != PEAK]
+    figure, axes = pyplot.subplots(figsize=(8, 0.8 + 0.32 * len(shown)), layout="constrained")
+    for place, row in enumerate(shown):
+        ours = row.contender.startswith(("deepen", "each"))
+        axes.barh(place, row.ratio, color="#2b6cb0" if ours else "#b0b7c3")
+        axes.plot([row.low, row.high], [place, place], color="#1a202c", linewidth=1)
+        share = "" if row.share_of_peak is None else f"  ({100 * row.share_of_peak:.0f}% of peak)"
+        axes.text(max(row.ratio, row.high), place, f"  {row.ratio:.2f}x{share}", va="center", fontsize=8)
+    axes.axvline(1, color="#1a202c", linewidth=0.8)
+    names = [f"{row.contest}: {row.contender}" for row in shown]
+    axes.set_yticks(range(len(shown)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.3 * max(row.high for row in shown))
+    axes.set_xlabel("times as fast as the rival (bar: median; line: all rounds)")
+    _save(figure, path)
+
+
+def draw_growth(fits: Sequence[Fit], path: Path) -> None:
+    """Time and peak memory over size, one line a series, with the fitted exponents."""
+    from matplotlib import pyplot
+
+    figure, (time, memory) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    for fit in fits:
+        sizes = [point.size / fit.points[0].size for point in fit.points]
+        time.plot(
+            sizes, [p.seconds for p in fit.points], "o-", label=f"{fit.series}: {fit.time_exponent:.2f}"
+        )
+        label = f"{fit.series}: {fit.memory_exponent:.2f}"
+        memory.plot(sizes, [max(p.megabytes, 0.1) for p in fit.points], "o-", label=label)
+    for axes, title in ((time, "seconds"), (memory, "peak memory, MB")):
+        axes.set(xscale="log", yscale="log", xlabel="size, relative to the smallest", title=title)
+        axes.legend(fontsize=7, title="exponent", title_fontsize=7)
+        axes.grid(alpha=0.3)
+    _save(figure, path)

@@ -28,6 +28,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from deepen.config import RunConfig, parse_config
+from deepen.memory import keep_freed_memory
 from deepen.model import DepthRecurrent
 
 HEADER = "deepen"  # the one metadata key: several would be written in random order
@@ -181,11 +182,14 @@ class Run:
 
 
 def usable_device(name: str) -> torch.device:
-    """A device that this machine has."""
+    """A device that this machine has; a CPU is made ready for it."""
     try:
-        return torch.empty(0, device=name).device
+        target = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         raise RunError(f"device '{name}' cannot be used: {str(error).splitlines()[0]}") from None
+    if target.type == "cpu":
+        keep_freed_memory()
+    return target
 
 
 def load_model(path: Path, device: str = "cpu") -> tuple[DepthRecurrent, RunConfig]:
