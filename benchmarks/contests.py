@@ -316,7 +316,7 @@ def lengths_plain(task: str) -> Callable[[], Work]:
 
 
 def _budgets(num: int) -> list[int]:
-    """2 to 40 steps, long-tailed: half of the questions need no more than 6, one in twenty the most."""
+    """2 to 40 steps, long-tailed: half of the questions need no more than 5, one in ten the most."""
     rng = Random(0)
     budgets = [min(40, 2 + int(rng.paretovariate(0.9) * 3 - 3)) for _ in range(num)]
     return [*budgets[:-1], 40]

@@ -78,16 +78,16 @@ class Row(Record):
 PEAK = "matrix products alone"
 
 
-def load_contests() -> ModuleType:
+def load_contests(path: Path = CONTESTS) -> ModuleType:
     """The repository's contests: they need rivals that are not part of the package."""
-    if not CONTESTS.exists():
+    if not path.exists():
         raise BenchError(
             "the rivals are not part of the package: run 'deepen bench' from a clone of the repository"
         )
-    root = str(CONTESTS.parents[1])
+    root = str(path.parents[1])
     if root not in sys.path:
         sys.path.insert(0, root)
-    spec = importlib.util.spec_from_file_location("benchmarks.contests", CONTESTS)
+    spec = importlib.util.spec_from_file_location("benchmarks.contests", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -97,11 +97,15 @@ def load_contests() -> ModuleType:
 
 
 def compete(
-    name: str, contest: Contest, rounds: int, watch: Callable[[int], None] = lambda done: None
+    name: str,
+    contest: Contest,
+    rounds: int,
+    watch: Callable[[int], None] = lambda done: None,
+    path: Path = CONTESTS,
 ) -> list[Row]:
     """Let the contenders take turns; one row for each."""
     turns: dict[str, list[tuple[float, Work]]] = {who: [] for who in contest.contenders}
-    workers = {who: Worker(name, who) for who in contest.contenders}
+    workers = {who: Worker(path, name, who) for who in contest.contenders}
     try:
         for worker in workers.values():
             worker.turn()  # warm up, one after the other
@@ -154,10 +158,10 @@ def compete_all(names: Sequence[str], rounds: int, watch: Callable[[int, str], N
 class Worker:
     """A contender in its own process, which waits for its turn."""
 
-    def __init__(self, contest: str, contender: str) -> None:
+    def __init__(self, path: Path, contest: str, contender: str) -> None:
         context = multiprocessing.get_context("spawn")
         self._line, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, contest, contender), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, path, contest, contender), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -179,9 +183,9 @@ class Worker:
         self._process.join()
 
 
-def _serve(line: Connection, contest: str, contender: str) -> None:
+def _serve(line: Connection, path: Path, contest: str, contender: str) -> None:
     try:
-        work = load_contests().CONTESTS[contest].contenders[contender]()
+        work = load_contests(path).CONTESTS[contest].contenders[contender]()
         while True:
             line.recv()
             began = time.perf_counter()

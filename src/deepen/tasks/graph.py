@@ -139,6 +139,8 @@ def _index_nodes(question: Mapping[str, Any]) -> dict[Any, int]:
         if not isinstance(edge, list | tuple) or len(edge) != 2:
             raise QuestionError(f"edges[{place}]: expected a pair [from, to], got {edge!r}")
         for node in edge:
+            if type(node) in (str, int) and node in index:
+                continue  # as almost always
             if nodes is not None and _named(node, f"edges[{place}]") not in index:
                 raise QuestionError(f"edges[{place}]: node {node!r} is not listed in 'nodes'")
             index.setdefault(_named(node, f"edges[{place}]"), len(index))

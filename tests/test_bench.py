@@ -1,0 +1,189 @@
+"""The benchmark's own arithmetic, and the fast paths that have no twin elsewhere: bytes, threads, memory."""
+
+import threading
+
+import pytest
+import torch
+from conftest import deepen as run_deepen
+from conftest import tiny
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import deepen
+from deepen.bench import BenchError, Fit, Point, bench_table, compete, exponent, load_contests
+from deepen.model import DepthRecurrent
+from deepen.packed import int8
+from deepen.parallel import in_parallel
+from deepen.presets import get_preset
+from deepen.reasoner import Reasoner
+from deepen.shapes import Scene, State
+
+CPU = torch.device("cpu")
+FAKE = """
+from time import sleep
+from deepen.bench import PEAK, Contest, Work
+
+def contender(units, flop=0.0, wrong=False):
+    def turn():
+        if wrong:
+            raise ValueError("out of breath")
+        sleep(0.02)
+        return Work(units=units, flop=flop)
+    return lambda: turn
+
+quick, slow, peak = contender(30, 5e8), contender(10, 2e8), contender(1, 1e9)
+def contest(**contenders):
+    return Contest(about="", unit="laps", contenders=contenders, rival="slow")
+
+CONTESTS = {
+    "race": contest(quick=quick, slow=slow, **{PEAK: peak}),
+    "fall": contest(slow=contender(1, wrong=True)),
+}
+SERIES = {}
+"""
+
+
+@pytest.fixture
+def contests(tmp_path):
+    path = tmp_path / "benchmarks" / "contests.py"
+    path.parent.mkdir()
+    path.write_text(FAKE)
+    return path
+
+
+def test_contenders_take_turns_and_are_compared_round_by_round(contests):
+    done = []
+    rows = compete("race", load_contests(contests).CONTESTS["race"], 3, done.append, contests)
+    quick, slow, peak = rows
+    assert done == [1, 2, 3]
+    assert slow.ratio == slow.low == slow.high == 1.0
+    assert quick.low <= quick.ratio <= quick.high
+    assert 2 < quick.ratio < 4.5
+    assert 0.3 < quick.share_of_peak < 0.8
+    assert peak.share_of_peak == 1.0
+    assert quick.rounds == 3
+    assert "quick" in bench_table(rows)
+
+
+def test_a_contender_that_fails_says_why(contests):
+    with pytest.raises(BenchError, match="fall, slow: ValueError: out of breath"):
+        compete("fall", load_contests(contests).CONTESTS["fall"], 1, path=contests)
+
+
+def test_without_the_repository_there_are_no_rivals(tmp_path):
+    with pytest.raises(BenchError, match="from a clone"):
+        load_contests(tmp_path / "benchmarks" / "contests.py")
+
+
+def test_exponents_are_slopes_of_logarithms():
+    sizes = [1, 2, 4, 8]
+    assert exponent(sizes, [3 * size**2 for size in sizes]) == pytest.approx(2)
+    points = [Point(series="s", size=size, seconds=size, megabytes=7) for size in sizes]
+    fit = Fit.of("s", "steps", points)
+    assert fit.time_exponent == pytest.approx(1)
+    assert fit.memory_exponent == pytest.approx(0)
+
+
+def test_unknown_contests_are_named(tmp_path):
+    done = run_deepen("bench", "infer", "--only", "nonsense", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "infer core" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert run_deepen("bench", "--rounds", "0", cwd=tmp_path).returncode == 2
+
+
+def test_the_count_of_operations_is_that_of_the_products():
+    """Slow twin: the framework's own counter."""
+    model = DepthRecurrent(get_preset("logic", "paper").model).eval()
+    first = torch.randn(3, 20, 256)
+    valid, read_at = torch.ones(3, 20, dtype=torch.bool), torch.zeros(3, 1, dtype=torch.long)
+    scene = Scene(first=first, mask=None, valid=valid, read_at=read_at)
+    step = model.core.prepare()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        step(State(hidden=first), scene, 1, 20)
+    assert counter.get_total_flops() == model.flop_per_step(3, 20)
+
+
+# Weights of one byte.
+
+
+def test_a_product_of_bytes_is_close_and_never_overflows():
+    """Seven bits of input leave room for the sum of two products; eight would saturate on ones."""
+    weight, bias, x = 0.05 * torch.randn(96, 256), torch.randn(96), torch.randn(4, 9, 256)
+    with torch.inference_mode():
+        exact = torch.nn.functional.linear(x, weight, bias)
+        error = (int8(weight, bias)(x) - exact).abs().mean() / exact.abs().mean()
+        assert 0 < error < 0.03
+        ones = int8(torch.ones(8, 512), None)(torch.ones(2, 512))
+        torch.testing.assert_close(ones, torch.full((2, 8), 512.0), rtol=0.01, atol=0)
+
+
+def test_bytes_give_the_answers_of_floats():
+    """Of 2,400 answers of the shipped model, before, at and after the frontier, 99.8 % are the same."""
+    exact, rounded = deepen.load("graph"), deepen.load("graph", precision="int8")
+    same = total = 0
+    for hops in (1, 3, 6, 12):
+        questions = [one.question for one in deepen.examples("graph", "cut", hops, seed=9, num=100)]
+        for one, other in zip(
+            exact.answer_many(questions, steps=2 * hops + 2),
+            rounded.answer_many(questions, steps=2 * hops + 2),
+            strict=True,
+        ):
+            pairs = list(zip(one.trace, other.trace, strict=True))
+            same += sum((a > 0.5) == (b > 0.5) for a, b in pairs)
+            total += len(pairs)
+    assert total > 2_400
+    assert same / total >= 0.998
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match="float32, int8, got 'int4'"):
+        deepen.load("graph", precision="int4")
+
+
+# Threads and memory.
+
+
+def test_results_come_in_order_and_the_number_of_threads_comes_back():
+    torch.set_num_threads(2)
+    try:
+        seen = set()
+
+        def work(number):
+            seen.add(threading.get_ident())
+            assert torch.get_num_threads() == 1
+            assert torch.is_inference_mode_enabled()
+            return number * number
+
+        assert list(in_parallel(work, range(40), CPU)) == [number * number for number in range(40)]
+        assert threading.get_ident() not in seen
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_what_goes_wrong_in_a_thread_is_raised_and_the_number_of_threads_comes_back():
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            list(in_parallel(lambda number: 1 // number, [3, 0, 2], CPU))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("task", ["graph", "logic"])
+def test_threads_change_no_answer(task):
+    config = tiny(task)
+    reasoner = Reasoner(DepthRecurrent(config.model), config)
+    questions = [
+        one.question for hardness in (1, 3, 5) for one in deepen.examples(task, difficulty=hardness, num=40)
+    ]
+    alone = reasoner.answer_many(questions, steps=5)
+    torch.set_num_threads(2)
+    try:
+        together = reasoner.answer_many(questions, steps=5)
+    finally:
+        torch.set_num_threads(1)
+    for one, other in zip(alone, together, strict=True):
+        assert one.trace == pytest.approx(other.trace, abs=1e-5)
