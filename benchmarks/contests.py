@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from benchmarks.growth import GROWTH
 from benchmarks.plain import LARGEST, PlainBatch, PlainGraph, PlainSequence, twin
 from deepen.batches import Stream, in_batches
-from deepen.bench import PEAK, Contender, Contest, Work
+from deepen.bench import PEAK, BenchError, Contender, Contest, Work
 from deepen.blocks import rotary_table
 from deepen.config import RunConfig
 from deepen.core import float32
@@ -224,9 +224,11 @@ def core_plain(kept: bool = False) -> Callable[[], Work]:
 
 def core_x_transformers() -> Callable[[], Work]:
     """Tied layers of the same width, heads, length and number; it has no gate, so 13 % less to do."""
-    from loguru import logger
-    from x_transformers import Encoder
-
+    try:
+        from loguru import logger
+        from x_transformers import Encoder
+    except ImportError:
+        raise BenchError("x-transformers is not installed: pip install 'deepen[bench]'") from None
     logger.disable("x_transformers")
     encoder = Encoder(
         dim=256,

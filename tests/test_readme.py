@@ -16,6 +16,7 @@ SHORTER = {
     "grid": ["--num-examples", "4"],
     "solve": [],
     "audit": ["--num-examples", "200", "--difficulties", "2", "4"],
+    "bench": ["--rounds", "1"],
 }
 
 

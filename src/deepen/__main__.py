@@ -16,14 +16,15 @@ from pydantic import ValidationError
 
 from deepen.audit import audit
 from deepen.bench import (
+    SUBJECTS,
     BenchError,
     Fit,
     Row,
     bench_table,
     compete_all,
+    find_names,
     fit_table,
     grow,
-    load_contests,
     num_points,
     to_json,
 )
@@ -247,21 +248,14 @@ def bench_verb(arguments: Sequence[str]) -> None:
         command = tyro.cli(BenchCommand, prog="deepen bench", args=arguments)
     if command.rounds < 1:
         fail(f"--rounds must be at least 1, got {command.rounds}")
-    found = load_contests()
-    subjects = ("train", "grid", "infer", "scale") if command.subject == "all" else (command.subject,)
-
-    def chosen(subject: str) -> list[str]:
-        names = found.SERIES if subject == "scale" else found.CONTESTS
-        own = [name for name in names if subject == "scale" or name.startswith(subject)]
-        return [name for name in own if not command.only or any(word in name for word in command.only)]
-
-    if not any(chosen(subject) for subject in subjects):
-        known = [*found.CONTESTS, *found.SERIES]
-        fail(f"nothing to measure is called like {' '.join(command.only or ())} (known: {', '.join(known)})")
+    subjects = SUBJECTS if command.subject == "all" else (command.subject,)
+    chosen = {subject: names for subject in subjects if (names := find_names(subject, command.only))}
+    if not chosen:
+        known = ", ".join(name for subject in subjects for name in find_names(subject, None))
+        fail(f"nothing to measure is called like {' '.join(command.only or ())} (known: {known})")
     command.out.mkdir(parents=True, exist_ok=True)
-    for subject in subjects:
-        if names := chosen(subject):
-            _bench(subject, names, command)
+    for subject, names in chosen.items():
+        _bench(subject, names, command)
 
 
 def _bench(subject: str, names: Sequence[str], command: BenchCommand) -> None:

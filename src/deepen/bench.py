@@ -76,6 +76,7 @@ class Row(Record):
 
 
 PEAK = "matrix products alone"
+SUBJECTS = ("train", "grid", "infer", "scale")
 
 
 def load_contests(path: Path = CONTESTS) -> ModuleType:
@@ -94,6 +95,14 @@ def load_contests(path: Path = CONTESTS) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def find_names(subject: str, words: Sequence[str] | None) -> list[str]:
+    """The contests of a subject, or the series of `scale`, whose names contain one of the words."""
+    found = load_contests()
+    names = found.SERIES if subject == "scale" else found.CONTESTS
+    own = [name for name in names if subject == "scale" or name.startswith(subject)]
+    return [name for name in own if words is None or any(word in name for word in words)]
 
 
 def compete(
