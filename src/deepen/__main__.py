@@ -275,8 +275,7 @@ def _bench(subject: str, names: Sequence[str], command: BenchCommand) -> None:
         draw_growth(fits, picture)
     else:
         draw_contests(rows, picture)
-    printed = fit_table(fits) if fits else bench_table(rows)
-    print(content.decode() if command.json else printed)
+    print(content.decode() if command.json else fit_table(fits) if fits else bench_table(rows))
     say(f"the figures are in {file}, the picture is {picture.resolve()}")
 
 
