@@ -93,15 +93,20 @@ def from_slots(x: Tensor, blocks: Blocks, num: int) -> Tensor:
     return row
 
 
-def attend_over_edges(query: Tensor, key: Tensor, value: Tensor, edges: EdgeList) -> Tensor:
+def attend_over_edges(
+    query: Tensor, key: Tensor, value: Tensor, edges: EdgeList, drop: Tensor | None = None
+) -> Tensor:
     """The same for the first nodes of one large graph, (N, H, D / H): linear in the number of edges."""
-    num = len(query)
+    num, used = len(query), 0
     parts, places = [], []
     for bucket in edges.buckets:
         here = int(torch.searchsorted(bucket.nodes, num))
         nodes, sources, present = bucket.nodes[:here], bucket.sources[:here], bucket.present[:here]
         scores = torch.einsum("nhc,ndhc->nhd", query[nodes], key[sources])
         weights = scores.masked_fill(~present[:, None], float("-inf")).softmax(dim=-1)
+        if drop is not None:
+            weights = weights * drop[used : used + weights.numel()].view_as(weights)
+            used += weights.numel()
         parts.append(torch.einsum("nhd,ndhc->nhc", weights, value[sources]))
         places.append(nodes)
     return torch.cat(parts)[torch.cat(places).argsort()]

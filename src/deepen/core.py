@@ -132,7 +132,7 @@ class Step:
             scene = replace(scene, recalled=F.linear(scene.first, self.recall))
         if self.training:
             B, L, D = scene.first.shape
-            num_scores = scene.graphs.allowed.numel() if isinstance(scene.graphs, Blocks) else B * L * L
+            num_scores = B * L * L if scene.graphs is None else scene.graphs.num_scores
             largest = max(B * L * max(D, self.config.feedforward), self.config.heads * num_scores)
             chances = {self.config.dropout, self.config.attention_dropout} - {0.0}
             strips = {chance: dropout_strip(largest, chance, like=scene.first) for chance in sorted(chances)}
@@ -175,7 +175,8 @@ class Step:
             projected = torch.cat([query * scene.sharpness[:L, None], others], dim=-1)
         if isinstance(graphs, EdgeList):
             query, key, value = projected.view(L, 3, heads, D // heads).unbind(1)
-            return attend_over_edges(query[:num], key, value, graphs).view(B, num, D)
+            drop = self._mask(scene, self.config.attention_dropout, (heads * graphs.num_scores,), t, place=0)
+            return attend_over_edges(query[:num], key, value, graphs, drop).view(B, num, D)
         rows, num_rows = projected, num
         if isinstance(graphs, Blocks):
             rows, num_rows = into_slots(projected[0], graphs), graphs.num_slots[num]

@@ -59,6 +59,11 @@ class Blocks(Movable):
         return dict(zip(self.needed, self.counts.amax(dim=0).tolist(), strict=True))
 
     @property
+    def num_scores(self) -> int:
+        """How many attention scores a head computes for all nodes."""
+        return self.allowed.numel()
+
+    @property
     def num_in(self) -> Tensor:
         """(N,) in-neighbours of each node, itself among them."""
         return self.allowed.sum(dim=-1)[self.owner, self.slot]
@@ -97,6 +102,11 @@ class EdgeList(Movable):
     buckets: tuple[Bucket, ...]
     num_in: Tensor  # (N,) in-neighbours of each node, itself among them
     needed: tuple[int, ...]  # how many nodes are within 0, 1, 2, ... edges of the queried ones
+
+    @property
+    def num_scores(self) -> int:
+        """How many attention scores a head computes for all nodes."""
+        return sum(bucket.present.numel() for bucket in self.buckets)
 
 
 def is_large(num_nodes: int, num_edges: int) -> bool:

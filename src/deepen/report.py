@@ -196,10 +196,11 @@ def _draw_diagonal(plot: Callable[..., object], rows: Sequence[int], columns: Se
 
 def draw_contests(rows: Sequence[Row], path: Path) -> None:
     """A bar for each contender: how many times as fast as its rival, with the range over the rounds."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     shown = [row for row in rows if row.contender != PEAK]
-    figure, axes = pyplot.subplots(figsize=(8, 0.8 + 0.32 * len(shown)), layout="constrained")
+    figure = Figure(figsize=(8, 0.8 + 0.32 * len(shown)), layout="constrained")
+    axes = figure.subplots()
     for place, row in enumerate(shown):
         ours = row.contender.startswith(("deepen", "each"))
         axes.barh(place, row.ratio, color="#2b6cb0" if ours else "#b0b7c3")
@@ -217,9 +218,10 @@ def draw_contests(rows: Sequence[Row], path: Path) -> None:
 
 def draw_growth(fits: Sequence[Fit], path: Path) -> None:
     """Time and peak memory over size, one line a series, with the fitted exponents."""
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
-    figure, (time, memory) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    time, memory = figure.subplots(1, 2)
     for fit in fits:
         sizes = [point.size / fit.points[0].size for point in fit.points]
         time.plot(
