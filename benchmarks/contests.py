@@ -139,7 +139,7 @@ def grid_ours(task: str) -> Callable[[], Work]:
 
     def turn() -> Work:
         for encoded, labels in rows:
-            batches = in_batches(encoded, labels, config.model.core.feedforward, at_least=num_workers(CPU))
+            batches = in_batches(encoded, labels, config.model.core.feedforward, num_workers=num_workers(CPU))
             for _ in in_parallel(
                 lambda one: model(one[1], Fixed(max(steps)), range(max(steps) + 1)), batches, CPU
             ):
@@ -266,7 +266,7 @@ def matrix_products() -> Callable[[], Work]:
 
 # Inference on real questions: the lengths, and the depths, of a real mix.
 
-NUM_MIXED = 96
+NUM_MIXED = 192
 
 
 def _mixed(task: str) -> tuple[list[object], list[bool]]:

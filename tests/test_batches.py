@@ -98,3 +98,19 @@ def test_in_batches_returns_every_question_once_in_its_place():
 def test_num_padding_counts_the_padding():
     batch = batch_of("logic", examples("logic", difficulty=3, num=9))
     assert batch.num_padding == int((~batch.valid).sum()) > 0
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_workers_get_equal_shares_and_batches_little_padding(num_workers):
+    drawn = [one for depth in (2, 5, 9) for one in examples("family", difficulty=depth, num=200)]
+    encoded = [get_task("family").encode(one.question) for one in drawn]
+    budgets = [number % 7 for number in range(600)]
+    found = list(in_batches(encoded, [True] * 600, 1024, budgets, num_workers))
+    assert sorted(place for places, _ in found for place in places) == list(range(600))
+    sizes = [batch.tokens.numel() for _, batch in found]
+    assert max(sizes) <= 1.5 * 2**20 / 1024
+    assert sum(batch.num_padding for _, batch in found) <= 0.05 * sum(sizes)
+    lengths = [batch.tokens.shape[1] for _, batch in found]
+    assert lengths == sorted(lengths, reverse=True)
+    few = list(in_batches(encoded[:3], [True] * 3, 16, None, num_workers))
+    assert len(few) == 1  # too little to share

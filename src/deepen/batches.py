@@ -68,23 +68,36 @@ def in_batches(
     labels: Sequence[bool],
     widest: int,
     budgets: Sequence[int] | None = None,
-    at_least: int = 1,
+    num_workers: int = 1,
 ) -> Iterator[tuple[list[int], Batch]]:
     """All questions once, in batches of like length and budget; each batch comes with their places.
 
-    `widest` is the width of the model's widest layer, on which the best size of a batch depends; where
-    there is work for as many, there are `at_least` so many batches.
+    The longest come first. `widest` is the width of the model's widest layer, on which the best size of a
+    batch depends; where there is enough to do, everyone of `num_workers` gets as many batches as the others.
     """
     budgets = budgets or [0] * len(encoded)
-    order = sorted(range(len(encoded)), key=lambda place: (len(encoded[place].tokens), budgets[place]))
-    numbers = widest * sum(len(one.tokens) for one in encoded)
-    share = -(-len(encoded) // at_least) if numbers >= at_least * WORTH_A_THREAD else len(encoded)
+    lengths = [len(one.tokens) for one in encoded]
+    order = sorted(range(len(encoded)), key=lambda place: (lengths[place], budgets[place]))
+    numbers = widest * sum(lengths)
+    num_batches = -(-numbers // NUMBERS_AT_ONCE)
+    if numbers >= num_workers * WORTH_A_THREAD:
+        num_batches = -(-num_batches // num_workers) * num_workers
     while order:
         largest = encoded[order[-1]]
-        alone = largest.edges is not None and is_large(len(largest.tokens), len(largest.edges))
-        size = 1 if alone else max(1, min(share, NUMBERS_AT_ONCE // widest // len(largest.tokens)))
-        order, places = order[:-size], order[-size:]
+        size = max(1, round(numbers / num_batches / widest / len(largest.tokens)))
+        if largest.edges is not None and is_large(len(largest.tokens), len(largest.edges)):
+            size = 1
+        places = order[-_without_padding([lengths[place] for place in order[-size - 1 :]], size) :]
+        order = order[: -len(places)]
         yield places, collate([encoded[place] for place in places], [labels[place] for place in places])
+
+
+def _without_padding(lengths: Sequence[int], size: int) -> int:
+    """How many of the last to take: `size`, or down to half as many if these are all of their length."""
+    for num in range(min(size, len(lengths)), (size + 1) // 2, -1):
+        if num == len(lengths) or lengths[-num] > lengths[-num - 1]:
+            return num
+    return size
 
 
 class Stream:

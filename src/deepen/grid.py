@@ -142,7 +142,7 @@ def _measure_row(
         output: Output = model(batch.to(device), Fixed(most), keep=range(1, most + 1))
         return output.logits.cpu(), batch.labels
 
-    batches = in_batches(encoded, labels, widest, at_least=num_workers(device))
+    batches = in_batches(encoded, labels, widest, num_workers=num_workers(device))
     for logits, truth in in_parallel(logits_of, batches, device):
         for label in (0, 1):
             chosen = logits[truth == label]
