@@ -162,6 +162,20 @@ def test_results_come_in_order_and_the_number_of_threads_comes_back():
         torch.set_num_threads(1)
 
 
+def test_two_at_a_time_leave_the_number_of_threads_as_it_was():
+    """Each would find the other's setting and restore that, if they did not count who is inside."""
+    torch.set_num_threads(2)
+    try:
+        first, second = (in_parallel(lambda number: number, range(9), CPU) for _ in range(2))
+        next(first), next(second)
+        assert list(first) == list(range(1, 9))
+        assert torch.get_num_threads() == 1
+        assert list(second) == list(range(1, 9))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_what_goes_wrong_in_a_thread_is_raised_and_the_number_of_threads_comes_back():
     torch.set_num_threads(2)
     try:
