@@ -181,7 +181,8 @@ def _core_input() -> torch.Tensor:
     return torch.randn(B, L, 256, generator=torch.Generator().manual_seed(0))
 
 
-def core_ours(precision: str) -> Callable[[], Work]:
+def core_ours(precision: str, whole: bool) -> Callable[[], Work]:
+    """Every state of every position, or only what leads to the answer."""
     keep_freed_memory()
     config = get_preset("logic", "paper").model
     model = DepthRecurrent(config).eval()
@@ -195,13 +196,16 @@ def core_ours(precision: str) -> Callable[[], Work]:
         rows = slice(at, at + at_once)
         read_at = torch.zeros(at_once, 1, dtype=torch.long)
         scene = Scene(first=first[rows], mask=None, rotary=rotary, valid=valid[rows], read_at=read_at)
-        unroll(step, model.readout, step.enter(scene), Fixed(T), ahead=1)  # the whole last state too
+        unroll(step, model.readout, step.enter(scene), Fixed(T), ahead=int(whole))
 
     at_once = 8  # what in_batches chooses for this width
+    # To the answer, the last step projects every position but does the rest for one.
+    rest = model.flop_per_step(B, L) - B * L * 2 * 256 * 3 * 256
+    left_out = 0 if whole else rest * (L - 1) // L
 
     def turn() -> Work:
         list(in_parallel(think, range(0, B, at_once), CPU))
-        return Work(units=B * T, flop=T * model.flop_per_step(B, L))
+        return Work(units=B * T, flop=T * model.flop_per_step(B, L) - left_out)
 
     return turn
 
@@ -269,9 +273,11 @@ def matrix_products() -> Callable[[], Work]:
 NUM_MIXED = 192
 
 
-def _mixed(task: str) -> tuple[list[object], list[bool]]:
-    """Questions of all published test difficulties, in random order."""
-    difficulties = get_preset(task, "paper").grid.difficulties
+def _mixed(task: str, trained: bool = False) -> tuple[list[object], list[bool]]:
+    """Questions of all published difficulties, of the test or of the training, in random order."""
+    config = get_preset(task, "paper")
+    low, high = config.data.difficulties
+    difficulties = range(low, high + 1) if trained else config.grid.difficulties
     drawn = [
         one
         for difficulty in difficulties
@@ -288,9 +294,9 @@ def _reasoner(task: str, precision: str = "float32") -> Reasoner:
     return Reasoner(DepthRecurrent(config.model), config, "int8" if precision == "int8" else "float32")
 
 
-def lengths_ours(task: str, precision: str = "float32") -> Callable[[], Work]:
+def lengths_ours(task: str, trained: bool, precision: str = "float32") -> Callable[[], Work]:
     reasoner = _reasoner(task, precision)
-    questions, _ = _mixed(task)
+    questions, _ = _mixed(task, trained)
 
     def turn() -> Work:
         reasoner.answer_many(questions, steps=12)
@@ -299,9 +305,9 @@ def lengths_ours(task: str, precision: str = "float32") -> Callable[[], Work]:
     return turn
 
 
-def lengths_plain(task: str) -> Callable[[], Work]:
+def lengths_plain(task: str, trained: bool) -> Callable[[], Work]:
     model = _plain(get_preset(task, "paper")).eval()
-    questions, labels = _mixed(task)
+    questions, labels = _mixed(task, trained)
     encode = get_task(task).encode
 
     @torch.no_grad()
@@ -366,29 +372,34 @@ CONTESTS: dict[str, Contest] = {
         )
         for task in TASKS
     },
-    "infer core": Contest(
-        about=f"the d = 256 core, {B} rows of {L} positions, {T} steps",
-        unit="rows x steps",
-        contenders={
-            f"{OURS} float32": partial(core_ours, "float32"),
-            f"{OURS} int8": partial(core_ours, "int8"),
-            PLAIN: core_plain,
-            KEPT: partial(core_plain, True),
-            "x-transformers, tied layers": core_x_transformers,
-            PEAK: matrix_products,
-        },
-        rival=PLAIN,
-    ),
     **{
-        f"infer lengths {task}": Contest(
-            about=f"{task} questions of all published difficulties, 12 steps",
-            unit="answers",
+        f"infer {what}": Contest(
+            about=f"the d = 256 core, {B} rows of {L} positions, {T} steps, {what}",
+            unit="rows x steps",
             contenders={
-                **_against_plain(lengths_ours, lengths_plain, task),
-                f"{OURS} int8": partial(lengths_ours, task, "int8"),
+                f"{OURS} float32": partial(core_ours, "float32", whole),
+                f"{OURS} int8": partial(core_ours, "int8", whole),
+                PLAIN: core_plain,
+                KEPT: partial(core_plain, True),
+                "x-transformers, tied layers": core_x_transformers,
+                PEAK: matrix_products,
             },
             rival=PLAIN,
         )
+        for what, whole in (("every state", True), ("to the answer", False))
+    },
+    **{
+        f"infer {name} {task}": Contest(
+            about=f"{task} questions of all published {name} difficulties, 12 steps",
+            unit="answers",
+            contenders={
+                OURS: partial(lengths_ours, task, name == "training"),
+                PLAIN: partial(lengths_plain, task, name == "training"),
+                f"{OURS} int8": partial(lengths_ours, task, name == "training", "int8"),
+            },
+            rival=PLAIN,
+        )
+        for name in ("training", "test")
         for task in TASKS
     },
     **{

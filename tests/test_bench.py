@@ -87,7 +87,7 @@ def test_exponents_are_slopes_of_logarithms():
 def test_unknown_contests_are_named(tmp_path):
     done = run_deepen("bench", "infer", "--only", "nonsense", cwd=tmp_path)
     assert done.returncode == 2
-    assert "infer core" in done.stderr
+    assert "infer every state" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert run_deepen("bench", "--rounds", "0", cwd=tmp_path).returncode == 2
 
