@@ -217,6 +217,22 @@ def test_detached_start_cuts_the_gradient_but_not_the_thought():
     assert not torch.allclose(*gradients)
 
 
+@pytest.mark.parametrize("task", ["graph", "logic"])
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_segments_change_no_gradient(task, alpha):
+    """Dropout and noise included: a segment that is taken twice sees the same random numbers."""
+    config = tiny(task, train__steps=(7, 7), train__alpha=alpha, model__core__state_noise=0.3)
+    model = DepthRecurrent(config.model).train()
+    batch = batch_of(task, examples(task, difficulty=4, num=6))
+    gradients = []
+    for segment in (None, 1, 3, 6):
+        loss, _ = training_loss(model, batch, changed(config, train__segment=segment), update=5)
+        gradients.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
+    for other in gradients[1:]:
+        for whole, cut in zip(gradients[0], other, strict=True):
+            assert_close(whole, cut)
+
+
 def test_alpha_supervises_every_step():
     config = tiny("graph", "frontier", train__steps=(4, 4), train__alpha=1.0)
     model = DepthRecurrent(config.model)

@@ -76,9 +76,10 @@ class Update(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_after: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        mixed, before, middle, normed, mean, rstd, entered, thought, candidate, z = ctx.saved_tensors[:10]
-        mask_out, mask_thought, mask_leave = ctx.saved_tensors[10:13]
-        w = Weights(*ctx.saved_tensors[13:])
+        saved = ctx.saved_tensors  # asked for once: segments make it anew each time
+        mixed, before, middle, normed, mean, rstd, entered, thought, candidate, z = saved[:10]
+        mask_out, mask_thought, mask_leave = saved[10:13]
+        w = Weights(*saved[13:])
         width = middle.shape[1]
         d_candidate = d_after = _flat(d_after)
         d_before = d_gate = d_gate_bias = None

@@ -198,7 +198,8 @@ def draw_contests(rows: Sequence[Row], path: Path) -> None:
     """A bar for each contender: how many times as fast as its rival, with the range over the rounds."""
     from matplotlib.figure import Figure
 
-    shown = [row for row in rows if row.contender != PEAK]
+    rivals_itself = [row for row in rows if row.low == row.high == 1.0]
+    shown = [row for row in rows if row.contender != PEAK and row not in rivals_itself]
     figure = Figure(figsize=(8, 0.8 + 0.32 * len(shown)), layout="constrained")
     axes = figure.subplots()
     for place, row in enumerate(shown):
@@ -206,7 +207,7 @@ def draw_contests(rows: Sequence[Row], path: Path) -> None:
         axes.barh(place, row.ratio, color="#2b6cb0" if ours else "#b0b7c3")
         axes.plot([row.low, row.high], [place, place], color="#1a202c", linewidth=1)
         share = "" if row.share_of_peak is None else f"  ({100 * row.share_of_peak:.0f}% of peak)"
-        axes.text(max(row.ratio, row.high), place, f"  {row.ratio:.2f}x{share}", va="center", fontsize=8)
+        axes.text(row.high, place, f"  {row.ratio:.2f}x{share}", va="center", fontsize=8)
     axes.axvline(1, color="#1a202c", linewidth=0.8)
     names = [f"{row.contest}: {row.contender}" for row in shown]
     axes.set_yticks(range(len(shown)), names, fontsize=8)

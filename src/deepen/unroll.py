@@ -79,7 +79,7 @@ def unroll(
 
     `limits` (B,) are the questions' own largest numbers of steps, below the rule's. `start` continues
     from a state that `taken` steps have led to. `ahead` is how many more steps will be taken from the
-    state in the output: what cannot change the answer by then is not computed.
+    state in the output: what cannot change the answer by then is not computed, and no answer is read.
     """
     num, device = len(scene.read_at), scene.first.device
     limits = torch.full((num,), halt.max_steps, device=device) if limits is None else limits
@@ -104,12 +104,13 @@ def unroll(
             in_a_row = torch.where(halt.wants_to_stop(before, state, scene), in_a_row + 1, 0)
             stops = stops | (in_a_row >= halt.patience)
         someone_stops = t in ends or (may_stop_early and bool(stops.any()))
-        if t in keep or someone_stops:
+        if t in keep or (someone_stops and not ahead):
             logits = read(state, scene)
         if t in keep:
             kept.append((t, torch.full_like(answer, nan).index_copy(0, here, logits)))
         if someone_stops:
-            answer = answer.index_copy(0, here[stops], logits[stops])
+            if not ahead:
+                answer = answer.index_copy(0, here[stops], logits[stops])
             num_steps[here[stops]] = t
             stay = (~stops).nonzero().squeeze(1)
             if not len(stay):
