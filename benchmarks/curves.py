@@ -2,7 +2,7 @@
 
     python benchmarks/curves.py [UPDATES]
 
-The same model, data, optimiser and schedule; two seeds each. Dropout masks are cut from one strip an
+The same model, distribution, optimiser and schedule; two seeds each. Dropout masks are cut from one strip an
 update on the fast side and drawn anew on the plain side; batches gather like sizes on the fast side and
 not on the plain one. Writes results/curves.json and results/curves.png.
 """

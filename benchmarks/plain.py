@@ -3,7 +3,7 @@
 A stock encoder layer (graph) or a hand-written block with rotary positions (logic, family) in a Python
 loop; every question padded to the largest size of its task; dropout drawn anew at each step; one full
 unroll for each cell of a grid. It is correct, it takes the weights of a Deepen model and gives the same
-answers (tests/test_benchmarks.py), and it is what the benchmarks measure Deepen against.
+answers (tests/test_model.py), and it is what the benchmarks measure Deepen against.
 """
 
 from collections.abc import Sequence

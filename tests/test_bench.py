@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic, and the fast paths that have no twin elsewhere: bytes, threads, memory."""
+"""The benchmark's own arithmetic, and the fast paths that have no twin elsewhere: bytes, threads."""
 
 import threading
 
@@ -31,6 +31,9 @@ def contender(units, flop=0.0, wrong=False):
         return Work(units=units, flop=flop)
     return lambda: turn
 
+def no_show():
+    raise ValueError("overslept")
+
 quick, slow, peak = contender(30, 5e8), contender(10, 2e8), contender(1, 1e9)
 def contest(**contenders):
     return Contest(about="", unit="laps", contenders=contenders, rival="slow")
@@ -38,6 +41,7 @@ def contest(**contenders):
 CONTESTS = {
     "race": contest(quick=quick, slow=slow, **{PEAK: peak}),
     "fall": contest(slow=contender(1, wrong=True)),
+    "absent": contest(slow=slow, late=no_show),
 }
 SERIES = {}
 """
@@ -68,6 +72,11 @@ def test_contenders_take_turns_and_are_compared_round_by_round(contests):
 def test_a_contender_that_fails_says_why(contests):
     with pytest.raises(BenchError, match="fall, slow: ValueError: out of breath"):
         compete("fall", load_contests(contests).CONTESTS["fall"], 1, path=contests)
+
+
+def test_a_contender_that_cannot_be_set_up_says_why(contests):
+    with pytest.raises(BenchError, match="absent, late: ValueError: overslept"):
+        compete("absent", load_contests(contests).CONTESTS["absent"], 1, path=contests)
 
 
 def test_without_the_repository_there_are_no_rivals(tmp_path):
@@ -141,7 +150,7 @@ def test_an_unknown_precision_is_refused():
         deepen.load("graph", precision="int4")
 
 
-# Threads and memory.
+# Threads.
 
 
 def test_results_come_in_order_and_the_number_of_threads_comes_back():
@@ -162,16 +171,18 @@ def test_results_come_in_order_and_the_number_of_threads_comes_back():
         torch.set_num_threads(1)
 
 
-def test_two_at_a_time_leave_the_number_of_threads_as_it_was():
-    """Each would find the other's setting and restore that, if they did not count who is inside."""
+def test_two_callers_in_two_threads_leave_the_number_of_threads_as_it_was():
+    """The first to come is the last to leave, and still finds what it had."""
     torch.set_num_threads(2)
     try:
-        first, second = (in_parallel(lambda number: number, range(9), CPU) for _ in range(2))
-        next(first), next(second)
-        assert list(first) == list(range(1, 9))
-        assert torch.get_num_threads() == 1
-        assert list(second) == list(range(1, 9))
+        mine = in_parallel(lambda number: number, range(9), CPU)
+        next(mine)
+        other = threading.Thread(target=lambda: list(in_parallel(lambda number: number, range(9), CPU)))
+        other.start()
+        other.join()
+        assert list(mine) == list(range(1, 9))
         assert torch.get_num_threads() == 2
+        assert list(in_parallel(lambda _: torch.get_num_threads(), range(3), CPU)) == [1, 1, 1]
     finally:
         torch.set_num_threads(1)
 

@@ -12,7 +12,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 
 from benchmarks.plain import LARGEST, PlainBatch, names, twin
 from deepen.batches import collate
-from deepen.blocks import rotary_table, rotate
+from deepen.blocks import dropout_mask, dropout_strip, rotary_table, rotate
+from deepen.fused import Update
 from deepen.layout import as_blocks
 from deepen.model import DepthRecurrent
 from deepen.presets import get_preset
@@ -281,3 +282,41 @@ def test_without_identity_the_names_of_nodes_carry_nothing():
     renamed = type(example)(question=shuffled, label=example.label, difficulty=4)
     one, other = (model(batch_of("graph", [e]), Fixed(9)).answer for e in (example, renamed))
     assert_close(one, other)
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.999, 1.0])
+def test_dropout_masks_drop_the_right_share_and_keep_the_mean(chance):
+    strip = dropout_strip(200_000, chance, torch.zeros(1))
+    assert (strip == 0).float().mean().item() == pytest.approx(chance, abs=0.005)
+    kept = strip[strip != 0]
+    assert_close(kept, torch.full_like(kept, 1 / (1 - chance) if chance < 1 else 1.0))
+
+
+@pytest.mark.parametrize("num", [2_000, 11_294, 46_469])
+def test_every_step_and_place_has_its_own_dropout_mask(num):
+    strip = dropout_strip(num, 0.5, torch.zeros(1))
+    masks = {(t, place): dropout_mask(strip, (num,), t, place) for t in range(1, 17) for place in range(4)}
+    assert all(torch.equal(mask, dropout_mask(strip, (num,), *at)) for at, mask in masks.items())
+    for one in masks:
+        same = [other for other in masks if other != one and torch.equal(masks[other], masks[one])]
+        assert len(same) <= 1
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("gate_bias", [-2.0, None])
+def test_the_fused_update_has_the_gradient_of_finite_differences(activation, gate_bias):
+    """Dropout masks included; and its value is that of the readable twin."""
+    small = {"width": 8, "heads": 2, "feedforward": 12, "layer_scale": 0.5}
+    core = {**small, "activation": activation, "gate_bias": gate_bias}
+    config = tiny("graph", **{f"model__core__{name}": value for name, value in core.items()})
+    step = DepthRecurrent(config.model).double().train().core.prepare()
+    weights = [None if one is None else one.detach().clone().requires_grad_() for one in step.weights]
+    inputs = [torch.randn(1, 5, 8, dtype=torch.double, requires_grad=True) for _ in range(3)]
+    masks = [(torch.rand(1, 5, size) > 0.4).double() / 0.6 for size in (8, 12, 8)]
+
+    def update(x, mixed, before, *weights):
+        return Update.apply(x, mixed, before, activation, *masks, *weights)[0]
+
+    assert torch.autograd.gradcheck(update, (*inputs, *weights))
+    with torch.no_grad():
+        assert_close(update(*inputs, *step.weights), step._update(*inputs, *masks)[0])

@@ -15,6 +15,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -176,10 +177,12 @@ class Worker:
 
     def turn(self) -> tuple[float, Work]:
         """Seconds, and what was done in them."""
-        self._line.send("go")
         try:
+            with suppress(ConnectionError):  # who failed in setting up is gone, but has said why
+                self._line.send("go")
             answer = self._line.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
+            self._process.join(5)  # only then is there an exit code
             raise BenchError(f"a contender stopped, exit code {self._process.exitcode}") from None
         if isinstance(answer, str):
             raise BenchError(answer)
@@ -218,7 +221,7 @@ class Point(Record):
 
 
 class Fit(Record):
-    """seconds ~ size^exponent over the upper part of a series, where fixed costs do not show."""
+    """seconds ~ size^exponent, and the same for memory."""
 
     series: str
     varied: str
@@ -234,7 +237,7 @@ class Fit(Record):
             varied=varied,
             points=tuple(points),
             time_exponent=exponent(sizes, [point.seconds for point in points]),
-            memory_exponent=exponent(sizes, [max(point.megabytes, 1e-3) for point in points]),
+            memory_exponent=exponent(sizes, [max(point.megabytes, 1.0) for point in points]),
         )
 
 
@@ -258,6 +261,7 @@ def measure_point(series: str, size: float) -> Point:
     except EOFError:
         raise BenchError(f"{series} at {size}: the process stopped, exit code {process.exitcode}") from None
     finally:
+        process.terminate()
         process.join()
     if isinstance(answer, str):
         raise BenchError(answer)
@@ -296,6 +300,8 @@ def _measure(line: Connection, series: str, size: float) -> None:
             work(False)
             times.append(time.perf_counter() - began)
         line.send((median(times), _peak() - before))
+    except KeyboardInterrupt:
+        return
     except Exception as error:
         line.send(f"{series} at {size}: {type(error).__name__}: {error}")
 

@@ -5,7 +5,9 @@ large graph; a test holds them against each other, gradients included.
 """
 
 from collections.abc import Callable
+from functools import cache
 from math import log, prod
+from random import Random
 from typing import Any, Final
 
 import torch
@@ -151,12 +153,20 @@ def dropout_strip(num: int, dropout: float, like: Tensor) -> Tensor:
     length = num + num // 4 + 4096
     bits = torch.empty((length + 3) // 4, dtype=torch.int64, device=like.device).random_(-(2**63), None)
     threshold = round(dropout * 2**16) - 2**15
+    if threshold == 2**15:  # as good as everything; no number of 16 bits is as large
+        return torch.zeros(length, dtype=like.dtype, device=like.device)
     keeps = (bits.view(torch.int16)[:length] >= threshold).to(like.dtype)
-    return keeps if dropout == 1 else keeps.mul_(1 / (1 - dropout))
+    return keeps.mul_(1 / (1 - dropout))
 
 
 def dropout_mask(strip: Tensor, shape: tuple[int, ...], t: int, place: int) -> Tensor:
     """The mask of one place in step t: a window whose offset is the same whenever it is asked for."""
     num = prod(shape)
-    offset = (t * 40_503 + place * 102_947) % (len(strip) - num)
+    offset = _offset(t, place, len(strip) - num)
     return strip[offset : offset + num].view(shape)
+
+
+@cache
+def _offset(t: int, place: int, largest: int) -> int:
+    """Drawn, since a formula would give some places or steps the same window."""
+    return Random(f"{t}/{place}").randrange(largest)

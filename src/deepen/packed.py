@@ -34,9 +34,13 @@ def int8(weight: Tensor, bias: Tensor | None) -> Affine:
 def _engine(name: str) -> Iterator[None]:
     """The library that packs; a packed weight remembers which it was."""
     before = torch.backends.quantized.engine
+    if name not in torch.backends.quantized.supported_engines:
+        raise ValueError(f"precision 'int8' needs a build of torch with {name}")
     torch.backends.quantized.engine = name
-    yield
-    torch.backends.quantized.engine = before
+    try:
+        yield
+    finally:
+        torch.backends.quantized.engine = before
 
 
 def _product(x: Tensor, packed: object) -> Tensor:

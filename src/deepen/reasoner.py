@@ -151,6 +151,7 @@ def find(name: str | Path) -> Path:
 def load(name: str | Path, device: str = "cpu", precision: Precision = "float32") -> Reasoner:
     """A reasoner: a shipped checkpoint by name, a run folder, or a weights file.
 
-    `precision` "int8" thinks with weights of one byte, faster on a CPU and almost as exactly.
+    `precision` "int8" thinks with weights of one byte, faster on a CPU and almost as exactly; inputs are
+    rounded by the range of their batch, so that its probabilities depend a little on the company.
     """
     return Reasoner(*load_model(find(name), device), precision)
