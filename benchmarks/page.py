@@ -1,10 +1,10 @@
-"""Fill the tables of README.md from results/: python benchmarks/page.py."""
+"""Fill the tables of README.md and draw the pictures from results/: python benchmarks/page.py."""
 
 import json
 from pathlib import Path
 
 from deepen.bench import Fit, Row
-from deepen.report import fill_page
+from deepen.report import draw_contests, draw_growth, fill_page
 
 HERE = Path(__file__).parent
 
@@ -44,4 +44,7 @@ def growth() -> str:
 
 if __name__ == "__main__":
     tables = {name: contests(name) for name in ("train", "grid", "infer")}
+    for name in tables:
+        draw_contests([Row.model_validate(row) for row in read(name)], HERE / "results" / f"{name}.png")
+    draw_growth([Fit.model_validate(fit) for fit in read("scale")], HERE / "results" / "scale.png")
     fill_page(HERE / "README.md", {**tables, "scale": growth()})
