@@ -221,17 +221,15 @@ def draw_growth(fits: Sequence[Fit], path: Path) -> None:
     """Time and peak memory over size, one line a series, with the fitted exponents."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
     time, memory = figure.subplots(1, 2)
     for fit in fits:
         sizes = [point.size / fit.points[0].size for point in fit.points]
-        time.plot(
-            sizes, [p.seconds for p in fit.points], "o-", label=f"{fit.series}: {fit.time_exponent:.2f}"
-        )
-        label = f"{fit.series}: {fit.memory_exponent:.2f}"
-        memory.plot(sizes, [max(p.megabytes, 0.1) for p in fit.points], "o-", label=label)
+        label = f"{fit.series}: time {fit.time_exponent:.2f}, memory {fit.memory_exponent:.2f}"
+        time.plot(sizes, [point.seconds for point in fit.points], "o-", label=label)
+        memory.plot(sizes, [max(point.megabytes, 1.0) for point in fit.points], "o-")
     for axes, title in ((time, "seconds"), (memory, "peak memory, MB")):
         axes.set(xscale="log", yscale="log", xlabel="size, relative to the smallest", title=title)
-        axes.legend(fontsize=7, title="exponent", title_fontsize=7)
         axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, title="exponents")
     _save(figure, path)
