@@ -202,8 +202,13 @@ def names(ours: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
+def plain_model(config: ModelConfig) -> PlainGraph | PlainSequence:
+    """The plain model of a published config."""
+    return PlainGraph(config) if config.perception.kind == "topological" else PlainSequence(config)
+
+
 def twin(ours: nn.Module, config: ModelConfig) -> PlainGraph | PlainSequence:
     """The plain model with the weights of a published Deepen model."""
-    plain = PlainGraph(config) if config.perception.kind == "topological" else PlainSequence(config)
+    plain = plain_model(config)
     plain.load_state_dict({name: parameter.detach() for name, parameter in names(ours).items()})
     return plain

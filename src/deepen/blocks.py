@@ -77,6 +77,11 @@ class _Rearranged(torch.autograd.Function):
         return gradient.new_zeros(ctx.num, gradient.shape[1]).index_copy_(0, take, gradient), None, None
 
 
+def _rearrange(x: Tensor, take: Tensor, give: Tensor | None) -> Tensor:
+    apply: Callable[..., Tensor] = _Rearranged.apply
+    return apply(x, take, give)
+
+
 def into_slots(x: Tensor, blocks: Blocks) -> Tensor:
     """Nodes (N, C) of the row, or its first ones, to (B, S, C); a slot without a node holds another's."""
     num = len(x)
@@ -84,15 +89,13 @@ def into_slots(x: Tensor, blocks: Blocks) -> Tensor:
     take = blocks.places[:, :S].clamp(max=num - 1)
     # No attention goes from or to a slot without a node, so that its gradient is 0 and can be left out.
     give = blocks.owner[:num] * S + blocks.slot[:num]
-    spread: Tensor = _Rearranged.apply(x, take.flatten(), give)  # type: ignore[no-untyped-call]
-    return spread.view(*take.shape, -1)
+    return _rearrange(x, take.flatten(), give).view(*take.shape, -1)
 
 
 def from_slots(x: Tensor, blocks: Blocks, num: int) -> Tensor:
     """Slots (B, S, C) to the first `num` nodes of the row, (num, C)."""
     take = blocks.owner[:num] * x.shape[1] + blocks.slot[:num]
-    row: Tensor = _Rearranged.apply(x.flatten(0, 1), take, None)  # type: ignore[no-untyped-call]
-    return row
+    return _rearrange(x.flatten(0, 1), take, None)
 
 
 def attend_over_edges(

@@ -37,7 +37,7 @@ from deepen.blocks import (
     rotate,
 )
 from deepen.config import CoreConfig
-from deepen.fused import Update, Weights
+from deepen.fused import Weights, update
 from deepen.layout import Blocks, EdgeList
 from deepen.shapes import Scene, State
 
@@ -154,9 +154,7 @@ class Step:
             for place, size in enumerate(sizes, start=1)
         ]
         if torch.is_grad_enabled():
-            after, z = Update.apply(  # type: ignore[no-untyped-call]
-                x, mixed, before, self.config.activation, *masks, *self.weights
-            )
+            after, z = update(x, mixed, before, self.config.activation, masks, self.weights)
         else:
             after, z = self._update(x, mixed, before, *masks)
         if self.state_norm is not None:

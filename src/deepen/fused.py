@@ -10,6 +10,7 @@ operations a step as on its matrix products. Here they are half as many, in plac
 more. `Step._update` in core.py is the readable twin, and what inference uses.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -46,9 +47,9 @@ class Update(torch.autograd.Function):
         mask_out: Tensor | None,
         mask_thought: Tensor | None,
         mask_leave: Tensor | None,
-        *weights: Tensor | None,
+        *weights: Any,  # as in Weights; the framework takes tensors, not records of them
     ) -> tuple[Tensor, Tensor | None]:
-        w = Weights(*weights)  # type: ignore[arg-type]
+        w = Weights(*weights)
         shape, width = x.shape, x.shape[-1]
         x, mixed, before = _flat(x), _flat(mixed), _flat(before)
         masks = [None if mask is None else _flat(mask) for mask in (mask_out, mask_thought, mask_leave)]
@@ -110,6 +111,19 @@ class Update(torch.autograd.Function):
         d_weights = (d_out, d_out_bias, d_enter, d_enter_bias, d_leave, d_leave_bias, d_gate, d_gate_bias)
         d_before = None if d_before is None else d_before.view(ctx.shape)
         return (*d_inputs, d_before, None, None, None, None, *d_weights)
+
+
+def update(
+    x: Tensor,
+    mixed: Tensor,
+    before: Tensor,
+    activation: str,
+    masks: Sequence[Tensor | None],
+    weights: Weights,
+) -> tuple[Tensor, Tensor | None]:
+    """`Update`, typed."""
+    apply: Callable[..., tuple[Tensor, Tensor | None]] = Update.apply
+    return apply(x, mixed, before, activation, *masks, *weights)
 
 
 def _flat(x: Tensor) -> Tensor:

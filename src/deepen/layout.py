@@ -23,6 +23,7 @@ EDGES_AT_ONCE = 2**18  # of a large graph: what an attention step holds in memor
 IntArray = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Movable:
     """A record of tensors."""
 
@@ -34,8 +35,7 @@ class Movable:
                 return value.to(target)
             return tuple(moved(one) for one in value) if isinstance(value, tuple) else value
 
-        values = {one.name: moved(getattr(self, one.name)) for one in fields(self)}  # type: ignore[arg-type]
-        return replace(self, **values)  # type: ignore[type-var]
+        return replace(self, **{one.name: moved(getattr(self, one.name)) for one in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
