@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 TaskName = Literal["graph", "logic", "family"]
-PresetName = Literal["paper", "frontier"]
+PresetName = Literal["paper", "frontier", "weight-tied", "transformer", "gnn", "act"]
 Range = tuple[int, int]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -199,8 +199,12 @@ class RunConfig(Record):
 
     @property
     def run_id(self) -> str:
-        """Eight hexadecimal digits that change with anything that changes the trained weights."""
-        described = self.model_dump(mode="json", exclude={"grid"})
+        """Eight hexadecimal digits that change with anything that changes the trained weights.
+
+        Fields left at their defaults are not part of it, so that a new ingredient, absent by default,
+        leaves the ids of finished runs as they are. (Hence a default must never change.)
+        """
+        described = self.model_dump(mode="json", exclude={"grid", "preset"}, exclude_defaults=True)
         canonical = json.dumps(described, sort_keys=True).encode()
         return hashlib.sha256(canonical).hexdigest()[:8]
 
