@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deepen.batches import collate
-from deepen.config import RunConfig, parse_config
+from deepen.config import RunConfig, changed
 from deepen.presets import get_preset
 from deepen.shapes import Batch
 from deepen.tasks import Example, get_task
@@ -22,18 +22,6 @@ torch.set_num_threads(1)  # the suite runs in as many processes as there are cor
 def assert_close(actual: Tensor, expected: Tensor) -> None:
     """Equal up to float32 noise."""
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-
-
-def changed(config: RunConfig, **changes: object) -> RunConfig:
-    """A config with some fields replaced: changed(c, train__updates=3)."""
-    data = config.model_dump()
-    for name, value in changes.items():
-        *path, last = name.split("__")
-        part = data
-        for key in path:
-            part = part[key]
-        part[last] = value
-    return parse_config(data)
 
 
 def tiny(task: str, preset: str = "paper", **changes: object) -> RunConfig:

@@ -23,6 +23,9 @@ ROAD = [
     {"unroll"},
     {"readout", "loss"},
     {"model"},
+    {"peers.transformer", "peers.act"},
+    {"peers.gnn"},
+    {"peers"},
     {"runs"},
     {"train", "grid", "reasoner", "bench"},
     {"report", "progress", "console"},
@@ -30,7 +33,7 @@ ROAD = [
     {"__main__"},
 ]
 STATION = {name: number for number, names in enumerate(ROAD) for name in names}
-MODEL_SIDE = {"blocks", "fused", "perception", "core", "unroll", "readout", "loss", "model"}
+MODEL_SIDE = {"blocks", "fused", "perception", "core", "unroll", "readout", "loss", "model", "peers"}
 OPTIONAL = {"matplotlib", "sklearn"}  # heavy: only inside the function that needs it
 
 

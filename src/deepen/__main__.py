@@ -159,7 +159,13 @@ class BenchCommand:
 def train_verb(arguments: Sequence[str]) -> None:
     default = _train_default(arguments)
     with errors_in_one_line("train"):
-        command = tyro.cli(TrainCommand, prog="deepen train", args=arguments, default=default)
+        command = tyro.cli(
+            TrainCommand,
+            prog="deepen train",
+            args=arguments,
+            default=default,
+            config=(tyro.conf.AvoidSubcommands,),
+        )
     config = RunConfig(
         task=command.task,
         preset=command.preset,

@@ -21,11 +21,21 @@ BATCHES_PER_WINDOW = 8
 NUMBERS_AT_ONCE = 2**20  # in the widest layer of one batch outside training: what stays in fast memory
 WORTH_A_THREAD = 2**17  # as many
 
-Labelled = tuple[Encoded, bool]
+Labelled = tuple[Encoded, bool, int]
+"""A question, its label and its difficulty."""
 
 
-def collate(encoded: Sequence[Encoded], labels: Sequence[bool]) -> Batch:
-    """Texts padded to the longest of them, or graphs in one row; a large graph alone as an edge list."""
+def collate(
+    encoded: Sequence[Encoded],
+    labels: Sequence[bool],
+    difficulties: Sequence[int] | None = None,
+    whole: bool = False,
+) -> Batch:
+    """Texts padded to the longest of them, or graphs in one row; a large graph alone as an edge list.
+
+    `whole` keeps the nodes of small graphs that cannot change an answer, and padding, for a model that
+    minds them.
+    """
     lengths = np.array([len(one.tokens) for one in encoded])
     longest = int(lengths.max())
     valid = np.arange(longest) < lengths[:, None]  # (B, L)
@@ -40,7 +50,7 @@ def collate(encoded: Sequence[Encoded], labels: Sequence[bool]) -> Batch:
             graphs, (node,), query = as_edge_list(edges[0], longest, queried[0])
             tokens = tokens[:, node]
         else:
-            graphs, (owner, node), query = as_blocks(edges, longest, queried)
+            graphs, (owner, node), query = as_blocks(edges, longest, queried, whole)
             tokens = tokens[owner, node][None]
         valid = np.ones(tokens.shape, dtype=np.bool_)
     return Batch(
@@ -49,6 +59,7 @@ def collate(encoded: Sequence[Encoded], labels: Sequence[bool]) -> Batch:
         graphs=graphs,
         query=None if query is None else torch.from_numpy(query),
         labels=torch.tensor(labels, dtype=torch.float32),
+        difficulty=None if difficulties is None else torch.tensor(difficulties),
         num_padding=int((~valid).sum()),
     )
 
@@ -122,8 +133,9 @@ class Stream:
             if number not in self._windows:
                 self._windows[number] = self._worker.submit(self._window, number)
         self._windows = {number: self._windows[number] for number in (window, window + 1)}
-        encoded, labels = zip(*self._windows[window].result()[place], strict=True)
-        return collate(encoded, labels)
+        encoded, labels, difficulties = zip(*self._windows[window].result()[place], strict=True)
+        # The cost of adaptive computation counts every node, as published.
+        return collate(encoded, labels, difficulties, whole=self.config.model.act is not None)
 
     def _make(self, index: int) -> Labelled:
         """Training example `index`: difficulties take turns, each with as many positives as negatives."""
@@ -132,7 +144,7 @@ class Stream:
         example = self._task.example(
             self.config.data.distribution, "train", self.config.seed, difficulty, index
         )
-        return self._task.encode(example.question), example.label
+        return self._task.encode(example.question), example.label, difficulty
 
     def _window(self, number: int) -> list[list[Labelled]]:
         size, num_batches = self.config.data.batch, self._batches_per_window

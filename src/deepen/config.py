@@ -94,13 +94,55 @@ class CoreConfig(Record):
         return self
 
 
+class StackConfig(Record):
+    """A peer: layers with weights of their own instead of one shared step."""
+
+    layers: Positive
+    """How many; more steps than layers change nothing."""
+    mixing: Literal["attention", "mean"] = "attention"
+    """A fixed-depth Transformer, or a graph network that takes the mean over in-neighbours."""
+
+
+class ActConfig(Record):
+    """A peer: adaptive computation time, every position halting by itself."""
+
+    cap: Positive
+    """No position is updated more often than this."""
+    halt_bias: float = -1.0
+    """Initial bias of the halting unit: -1 gives a chance of .27 a step, which is 4 updates."""
+    epsilon: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    """A position halts once its chances add up to 1 - epsilon."""
+    ponder: Annotated[float, Field(ge=0)] = 0.01
+    """Weight of the mean number of updates in the loss."""
+    drop_remainder: bool = False
+    """As published: what the cap leaves of a position's weights is lost, in its state and in the cost."""
+
+
 class ModelConfig(Record):
     """Perception, core and readout; the readout follows from the perception."""
 
     perception: PerceptionConfig
     """Question to first hidden state."""
     core: CoreConfig
-    """The shared step."""
+    """The shared step; of a stack, every layer."""
+    stack: StackConfig | None = None
+    """Layers instead of a shared step."""
+    act: ActConfig | None = None
+    """Adaptive computation time around the shared step."""
+
+    @model_validator(mode="after")
+    def _peers_are_plain(self) -> Self:
+        if self.stack and self.act:
+            raise ValueError("a model is a stack of layers or has adaptive computation time, not both")
+        core = self.core
+        lacking = core.gate_bias is None and not (core.recall or core.state_norm or core.state_noise)
+        if self.stack and not (lacking and core.depth_rows is None):
+            raise ValueError("the layers of a stack have no gate, recall, state norm, noise or depth rows")
+        if self.stack and self.stack.mixing == "mean" and self.perception.kind != "topological":
+            raise ValueError("a stack with the mixing 'mean' needs a graph")
+        if self.act and not lacking:
+            raise ValueError("adaptive computation time goes without gate, recall, state norm and noise")
+        return self
 
 
 class DataConfig(Record):
@@ -131,6 +173,9 @@ class TrainConfig(Record):
     """T is drawn from this range, ends included, once per batch."""
     alpha: Share = 0.0
     """Share of per-step supervision in the loss: 0 is silent thinking, 1 is a loss at every step."""
+    step_labels: Literal["final", "within"] = "final"
+    """With alpha, the label of step t: the final one, or "yes" only from the step on that can know it,
+    t = difficulty."""
     segment: Positive | None = None
     """Keep for the gradient only every so many steps' state and take the steps between them twice: memory
     that grows with T / segment + segment instead of T. None: keep everything, which is faster."""
@@ -197,6 +242,17 @@ class RunConfig(Record):
                 raise ValueError(f"{name} must be (low, high) with 1 <= low <= high, got ({low}, {high})")
         return self
 
+    @model_validator(mode="after")
+    def _peers_train_in_their_own_way(self) -> Self:
+        peer, train = self.model.stack or self.model.act, self.train
+        if peer and (train.alpha or train.segment or train.detached_start):
+            raise ValueError("train.alpha, train.segment and train.detached_start need one shared step")
+        if self.model.stack and train.steps != (self.model.stack.layers,) * 2:
+            raise ValueError(
+                f"a stack takes exactly {self.model.stack.layers} steps: set train.steps to that"
+            )
+        return self
+
     @property
     def run_id(self) -> str:
         """Eight hexadecimal digits that change with anything that changes the trained weights.
@@ -230,3 +286,15 @@ def parse_config(data: Any) -> RunConfig:
         return RunConfig.model_validate(data)
     except ValidationError as error:
         raise ConfigError(f"bad config: {explain(error)}") from None
+
+
+def changed(config: RunConfig, **changes: object) -> RunConfig:
+    """A config with some fields replaced: changed(config, train__updates=3)."""
+    data = config.model_dump()
+    for name, value in changes.items():
+        *path, last = name.split("__")
+        part = data
+        for key in path:
+            part = part[key]
+        part[last] = value
+    return parse_config(data)

@@ -12,7 +12,7 @@ from torch import Tensor
 from deepen.audit import ceiling
 from deepen.batches import check_vocabulary, in_batches
 from deepen.config import GridConfig, Range, Record, RunConfig
-from deepen.model import DepthRecurrent
+from deepen.model import Model
 from deepen.parallel import in_parallel, num_workers
 from deepen.shapes import Batch, Output
 from deepen.stats import wilson
@@ -67,7 +67,7 @@ class Grid(Record):
 
 
 def measure(
-    model: DepthRecurrent,
+    model: Model,
     run: RunConfig,
     config: GridConfig,
     watch: Callable[[int], None] = lambda num_answered: None,
@@ -113,7 +113,7 @@ def slack(row: Iterable[Cell]) -> int | None:
 
 
 def _measure_row(
-    model: DepthRecurrent,
+    model: Model,
     run: RunConfig,
     config: GridConfig,
     difficulty: int,

@@ -114,8 +114,13 @@ def is_large(num_nodes: int, num_edges: int) -> bool:
     return num_nodes > SMALL and SPARSE * num_edges < num_nodes**2
 
 
-def as_blocks(edges: Sequence[IntArray], most: int, query: IntArray) -> tuple[Blocks, IntArray, IntArray]:
-    """Blocks; graph and node (2, N) of everyone in the row; where the queried nodes (B, 2) are in it."""
+def as_blocks(
+    edges: Sequence[IntArray], most: int, query: IntArray, whole: bool = False
+) -> tuple[Blocks, IntArray, IntArray]:
+    """Blocks; graph and node (2, N) of everyone in the row; where the queried nodes (B, 2) are in it.
+
+    `whole` keeps nodes that cannot change an answer, and makes graphs equally large with more such nodes.
+    """
     num = len(edges)
     graph = np.arange(num)[:, None]
     allowed = np.zeros((num, most, most), dtype=np.bool_)
@@ -132,6 +137,9 @@ def as_blocks(edges: Sequence[IntArray], most: int, query: IntArray) -> tuple[Bl
         if (nearer == near).all():
             break
         near = nearer
+        counts.append(near.sum(axis=1))
+    if whole:
+        near = np.ones_like(near)
         counts.append(near.sum(axis=1))
     order = distance.argsort(axis=1, kind="stable")[:, : counts[-1].max()]  # (B, S)
     slot_of = np.zeros_like(distance)

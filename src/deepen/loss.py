@@ -7,10 +7,16 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 def blended_loss(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
     """L(alpha) = (1 - alpha) CE(y(T), y) + alpha / T * sum over t of CE(y(t), y).
 
-    `logits` is (B, K): the last step alone for silent thinking (alpha = 0), else every step.
+    `logits` is (B, K): the last step alone for silent thinking (alpha = 0), else every step; `labels` is
+    (B,), or (B, K) where steps have labels of their own.
     """
-    final = cross_entropy(logits[:, -1], labels)
+    labels = labels.view(len(logits), -1).expand_as(logits)
+    final = cross_entropy(logits[:, -1], labels[:, -1])
     if alpha == 0:
         return final
-    every = cross_entropy(logits, labels[:, None].expand_as(logits))
-    return (1 - alpha) * final + alpha * every
+    return (1 - alpha) * final + alpha * cross_entropy(logits, labels)
+
+
+def known_within(labels: Tensor, difficulty: Tensor, steps: Tensor) -> Tensor:
+    """(B, K): yes from the step on that can know it, t = difficulty; before that nobody can."""
+    return labels[:, None] * (steps[None] >= difficulty[:, None])

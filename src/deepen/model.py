@@ -1,39 +1,84 @@
-"""Perception, core and readout put together, and every initial value in one place."""
+"""Perception, core and readout put together, and every initial value in one place.
 
+A `Model` is what the trainer, the grid and the reasoner know: something that perceives once, takes any
+step T times, and reads. `DepthRecurrent` takes one shared step; the models it is compared with, in
+`peers/`, take other ones.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from math import sqrt
+from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from deepen.blocks import Attention
 from deepen.config import ModelConfig
-from deepen.core import Core, Step
+from deepen.core import Core, Pack, float32
 from deepen.perception import PERCEPTIONS
 from deepen.readout import Readout
-from deepen.shapes import Batch, Output, Scene
-from deepen.unroll import HaltingRule, unroll
+from deepen.shapes import Batch, Output, Scene, State
+from deepen.unroll import Convergence, Fixed, HaltingRule, unroll
 
 
-class DepthRecurrent(nn.Module):
-    """The depth-recurrent Transformer: perceive once, think T times, read the answer."""
+class Step(Protocol):
+    """A step with everything folded into its weights."""
+
+    def enter(self, scene: Scene) -> Scene:
+        """Add to the scene what is the same at every step."""
+        ...
+
+    def __call__(self, state: State, scene: Scene, t: int, num: int) -> State:
+        """H(t) of the first `num` positions; t counts from 1."""
+        ...
+
+
+class Model(nn.Module, ABC):
+    """Perceive once, take T steps, read the answer. Subclasses say what a step is."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.perception = PERCEPTIONS[config.perception.kind](config)
-        self.core = Core(config.core)
+        self.core = self.make_core(config)
         self.readout = Readout(config.core.width, self.perception.num_read, config.core.dropout)
         self.initialise()
+
+    @abstractmethod
+    def make_core(self, config: ModelConfig) -> nn.Module:
+        """The parameters of the steps."""
+
+    @abstractmethod
+    def prepare(self, pack: Pack = float32) -> Step:
+        """The step; gradients flow through the folding."""
+
+    def begin(self, batch: Batch, step: Step | None = None) -> tuple[Step, Scene]:
+        """What an unroll needs: the prepared step, and the scene it starts from."""
+        step = step or self.prepare()
+        return step, step.enter(self.perception(batch))
+
+    def read(self, state: State, scene: Scene) -> Tensor:
+        """The logits, (questions,)."""
+        logits: Tensor = self.readout(state, scene)
+        return logits
 
     def forward(self, batch: Batch, halt: HaltingRule, keep: Collection[int] = ()) -> Output:
         """Answer a batch; `keep` names the steps to read at besides the last."""
         step, scene = self.begin(batch)
-        return unroll(step, self.readout, scene, halt, keep)
+        return unroll(step, self.read, scene, halt, keep)
 
-    def begin(self, batch: Batch, step: Step | None = None) -> tuple[Step, Scene]:
-        """What an unroll needs: the prepared step, and the scene it starts from."""
-        step = step or self.core.prepare()
-        return step, step.enter(self.perception(batch))
+    def halting(self, most: int) -> HaltingRule:
+        """When this model stops by itself, at the latest after `most` steps."""
+        return Convergence(most)
+
+    def halting_in_training(self, num_steps: int) -> HaltingRule:
+        """When it stops in an update for which T was drawn."""
+        return Fixed(num_steps)
+
+    def cost(self, output: Output, scene: Scene) -> Tensor | float:
+        """What the loss adds for the way the answer was found."""
+        return 0.0
 
     @property
     def num_parameters(self) -> int:
@@ -58,6 +103,7 @@ class DepthRecurrent(nn.Module):
         | query, key, value and output biases | 0                                            |
         | other linear weights and biases     | U(-1/sqrt(fan in), 1/sqrt(fan in))           |
         | gate bias                           | gate_bias                                    |
+        | bias of the halting unit (ACT)      | halt_bias                                    |
         | LayerScale                          | layer_scale                                  |
         | LayerNorm weight, bias              | 1, 0                                         |
         """
@@ -73,14 +119,29 @@ class DepthRecurrent(nn.Module):
             elif isinstance(module, nn.LayerNorm):
                 nn.init.ones_(module.weight)
                 nn.init.zeros_(module.bias)
-        attention = self.core.attention
-        nn.init.xavier_uniform_(attention.query_key_value.weight)
-        nn.init.zeros_(attention.query_key_value.bias)
-        nn.init.zeros_(attention.out.bias)
+        for module in self.modules():
+            if isinstance(module, Attention):
+                nn.init.xavier_uniform_(module.query_key_value.weight)
+                nn.init.zeros_(module.query_key_value.bias)
+                nn.init.zeros_(module.out.bias)
         for name, parameter in self.named_parameters():
             if name == "perception.roles":
                 nn.init.normal_(parameter, std=config.perception.role_scale)
             elif name == "core.gate.bias" and config.core.gate_bias is not None:
                 nn.init.constant_(parameter, config.core.gate_bias)
+            elif name == "core.halt.bias" and config.act is not None:
+                nn.init.constant_(parameter, config.act.halt_bias)
             elif name.endswith("_scale") and config.core.layer_scale is not None:
                 nn.init.constant_(parameter, config.core.layer_scale)
+
+
+class DepthRecurrent(Model):
+    """The depth-recurrent Transformer: one shared step."""
+
+    core: Core
+
+    def make_core(self, config: ModelConfig) -> Core:
+        return Core(config.core)
+
+    def prepare(self, pack: Pack = float32) -> Step:
+        return self.core.prepare(pack)

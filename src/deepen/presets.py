@@ -1,4 +1,11 @@
-"""Complete configs by name: `paper` is the published protocol, `frontier` the best this project knows."""
+"""Complete configs by name.
+
+`paper` is the published protocol, `frontier` the best this project knows; `weight-tied`, `transformer`,
+`gnn` and `act` are the published peers, each trained as published.
+"""
+
+from collections.abc import Callable
+from functools import partial
 
 from deepen.config import (
     ConfigError,
@@ -9,7 +16,12 @@ from deepen.config import (
     PerceptionConfig,
     RunConfig,
     TrainConfig,
+    changed,
 )
+
+Preset = Callable[[int], RunConfig]
+LAYERS = {"graph": 6, "logic": 8, "family": 5}
+CAPS = {"graph": 20, "logic": 24, "family": 20}  # steps of the peers, and rows of their depth tables
 
 
 def paper_graph(seed: int = 0) -> RunConfig:
@@ -110,11 +122,58 @@ def frontier_graph(seed: int = 0) -> RunConfig:
     )
 
 
-PRESETS = {
-    ("graph", "paper"): paper_graph,
-    ("logic", "paper"): paper_logic,
-    ("family", "paper"): paper_family,
+def _tied(config: RunConfig) -> RunConfig:
+    """The shared block without gate and LayerScale, its depth embedding kept."""
+    rows = CAPS[config.task]
+    return changed(
+        config, model__core__gate_bias=None, model__core__layer_scale=None, model__core__depth_rows=rows
+    )
+
+
+def weight_tied(seed: int, paper: Preset) -> RunConfig:
+    """Plain residual steps."""
+    return changed(_tied(paper(seed)), preset="weight-tied")
+
+
+def adaptive_time(seed: int, paper: Preset) -> RunConfig:
+    """The same, and every position halts by itself."""
+    config = _tied(paper(seed))
+    cap = CAPS[config.task]
+    return changed(
+        config, preset="act", model__act={"cap": cap, "drop_remainder": True}, train__steps=(cap, cap)
+    )
+
+
+def transformer(seed: int, paper: Preset) -> RunConfig:
+    """As many layers as the longest training example needs, and one more on graphs."""
+    return _stack(paper(seed), "transformer", "attention")
+
+
+def graph_network(seed: int, paper: Preset) -> RunConfig:
+    """Six layers of means over in-neighbours."""
+    return _stack(paper(seed), "gnn", "mean")
+
+
+def _stack(config: RunConfig, preset: str, mixing: str) -> RunConfig:
+    layers = LAYERS[config.task]
+    return changed(
+        config,
+        preset=preset,
+        model__core__gate_bias=None,
+        model__core__layer_scale=None,
+        model__core__depth_rows=None,
+        model__stack={"layers": layers, "mixing": mixing},
+        train__steps=(layers, layers),
+    )
+
+
+PAPER: dict[str, Preset] = {"graph": paper_graph, "logic": paper_logic, "family": paper_family}
+PEERS = {"weight-tied": weight_tied, "transformer": transformer, "act": adaptive_time}
+PRESETS: dict[tuple[str, str], Preset] = {
+    **{(task, "paper"): paper for task, paper in PAPER.items()},
     ("graph", "frontier"): frontier_graph,
+    **{(task, name): partial(peer, paper=PAPER[task]) for name, peer in PEERS.items() for task in PAPER},
+    ("graph", "gnn"): partial(graph_network, paper=paper_graph),
 }
 
 

@@ -16,13 +16,13 @@ import torch
 from deepen.batches import check_vocabulary, in_batches
 from deepen.config import RunConfig
 from deepen.core import Pack, float32
-from deepen.model import DepthRecurrent
+from deepen.model import Model
 from deepen.packed import int8
 from deepen.parallel import in_parallel, num_workers
 from deepen.runs import RunError, load_model
 from deepen.shapes import Batch, Encoded
 from deepen.tasks import QuestionError, get_task
-from deepen.unroll import Convergence, Fixed, HaltingRule, unroll
+from deepen.unroll import Fixed, HaltingRule, unroll
 
 Precision = Literal["float32", "int8"]
 
@@ -44,12 +44,12 @@ class Answer:
 class Reasoner:
     """A trained model that answers questions of its task."""
 
-    def __init__(self, model: DepthRecurrent, config: RunConfig, precision: Precision = "float32") -> None:
+    def __init__(self, model: Model, config: RunConfig, precision: Precision = "float32") -> None:
         self.model = model.eval()
         self.config = config
         self.task = get_task(config.task)
         with torch.inference_mode():
-            self._step = self.model.core.prepare(_pack(model, precision))
+            self._step = self.model.prepare(_pack(model, precision))
 
     def answer(self, question: Any, steps: int | None = None) -> Answer:
         """Answer one question in `steps` steps; None: until the state settles."""
@@ -91,8 +91,8 @@ class Reasoner:
             step, scene = self.model.begin(batch.to(device), self._step)
             own = torch.tensor([limits[place] for place in places], device=device)
             most = int(own.max())
-            halt: HaltingRule = Convergence(most) if halts_itself else Fixed(most)
-            output = unroll(step, self.model.readout, scene, halt, range(1, most + 1), limits=own)
+            halt: HaltingRule = self.model.halting(most) if halts_itself else Fixed(most)
+            output = unroll(step, self.model.read, scene, halt, range(1, most + 1), limits=own)
             traces = output.logits.sigmoid().tolist()
             taken = output.num_steps.tolist()
             return [
@@ -109,7 +109,7 @@ def _answer(trace: list[float]) -> Answer:
     return Answer(probability=trace[-1], label=trace[-1] > 0.5, steps=len(trace), trace=trace)
 
 
-def _pack(model: DepthRecurrent, precision: Precision) -> Pack:
+def _pack(model: Model, precision: Precision) -> Pack:
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got '{precision}'")
     if precision == "int8" and next(model.parameters()).device.type != "cpu":

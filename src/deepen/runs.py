@@ -29,7 +29,8 @@ from torch import Tensor
 
 from deepen.config import RunConfig, parse_config
 from deepen.memory import keep_freed_memory
-from deepen.model import DepthRecurrent
+from deepen.model import Model
+from deepen.peers import build
 
 HEADER = "deepen"  # the one metadata key: several would be written in random order
 
@@ -116,21 +117,19 @@ class Run:
         assert isinstance(config, RunConfig)
         return config
 
-    def save_weights(self, model: DepthRecurrent) -> None:
+    def save_weights(self, model: Model) -> None:
         """Weights that can be loaded without the rest of the folder."""
         header = {**self.description(), "config": self.config.model_dump(mode="json")}
         _save(self.weights_file, model.state_dict(), header)
 
-    def save_checkpoint(
-        self, progress: Progress, model: DepthRecurrent, optimiser: torch.optim.Optimizer
-    ) -> None:
+    def save_checkpoint(self, progress: Progress, model: Model, optimiser: torch.optim.Optimizer) -> None:
         """All that the next update needs; every random draw is a function of seed and update."""
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
         for number, state in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser.{number}.{key}": tensor for key, tensor in state.items()}
         _save(self.checkpoint_file, tensors, {"run_id": self.config.run_id, "progress": asdict(progress)})
 
-    def load_checkpoint(self, model: DepthRecurrent, optimiser: torch.optim.Optimizer) -> Progress:
+    def load_checkpoint(self, model: Model, optimiser: torch.optim.Optimizer) -> Progress:
         """Restore the last checkpoint, if there is one; returns how far it had come."""
         if not self.checkpoint_file.exists():
             return Progress()
@@ -192,7 +191,7 @@ def usable_device(name: str) -> torch.device:
     return target
 
 
-def load_model(path: Path, device: str = "cpu") -> tuple[DepthRecurrent, RunConfig]:
+def load_model(path: Path, device: str = "cpu") -> tuple[Model, RunConfig]:
     """The model in a run folder or in a weights file."""
     target = usable_device(device)
     file = Run(path).weights_file if path.is_dir() else path
@@ -204,7 +203,7 @@ def load_model(path: Path, device: str = "cpu") -> tuple[DepthRecurrent, RunConf
     if "config" not in header:
         raise RunError(f"{file} holds no model to load; expected a model.safetensors or a run folder")
     config = parse_config(header["config"])
-    model = DepthRecurrent(config.model)
+    model = build(config.model)
     _fill(model, tensors, file)
     return model.to(target).eval(), config
 
@@ -226,7 +225,7 @@ def _load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, json.loads(header)
 
 
-def _fill(model: DepthRecurrent, tensors: Mapping[str, Tensor], path: Path) -> None:
+def _fill(model: Model, tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
         model.load_state_dict(dict(tensors))
     except RuntimeError as error:

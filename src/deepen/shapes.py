@@ -7,7 +7,8 @@ perception), `Scene` (perception to core), `State` (step to step), `Output` (unr
 A text is a row of its own, padded. The graphs of a batch share one row (B = 1, L all their nodes).
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Self
 
@@ -35,6 +36,7 @@ class Batch(Movable):
     graphs: Blocks | EdgeList | None  # who has an edge to whom; None for texts
     query: Tensor | None  # (questions, 2) where source and target are in the row; None for texts
     labels: Tensor  # (questions,) 0.0 or 1.0
+    difficulty: Tensor | None  # (questions,) the steps a positive needs; None where nobody knows
     num_padding: int  # how many positions are padding
 
 
@@ -71,8 +73,8 @@ class Scene:
             return num_false.index_add_(0, self.graphs.owner, (~true[0]).float()) == 0
         return (true | ~self.valid).all(dim=-1)
 
-    def select(self, stay: Tensor, hidden: Tensor) -> tuple[Self, Tensor]:
-        """The scene and the hidden state of some of the questions."""
+    def select(self, stay: Tensor) -> tuple[Self, Callable[[Tensor], Tensor]]:
+        """The scene of some of the questions, and what picks their part of a (B, L, ...) tensor."""
         if isinstance(self.graphs, Blocks):
             graphs, kept, new_place = self.graphs.select(stay)
             scene = replace(
@@ -85,7 +87,7 @@ class Scene:
                 read_at=new_place[self.read_at[stay]],
                 recalled=None if self.recalled is None else self.recalled[:, kept],
             )
-            return scene, hidden[:, kept[kept < hidden.shape[1]]]
+            return scene, lambda x: x[:, kept[kept < x.shape[1]]]
         scene = replace(
             self,
             first=self.first[stay],
@@ -94,7 +96,7 @@ class Scene:
             read_at=self.read_at[stay],
             recalled=None if self.recalled is None else self.recalled[stay],
         )
-        return scene, hidden[stay]
+        return scene, lambda x: x[stay]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +105,11 @@ class State:
 
     hidden: Tensor  # (B, L, D), the paper's H(t)
     gate: Tensor | None = None  # (B, L, D), the z(t) that led here; None without a gate
+
+    def picked(self, pick: Callable[[Tensor], Tensor]) -> Self:
+        """Some of it; the gate, which no step looks at, is left behind."""
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "gate"}
+        return type(self)(**{name: pick(value) for name, value in kept.items()})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from deepen.batches import Stream, check_vocabulary
 from deepen.config import ConfigError, RunConfig, TrainConfig
-from deepen.loss import blended_loss
-from deepen.model import DepthRecurrent
+from deepen.loss import blended_loss, known_within
+from deepen.model import Model
+from deepen.peers import build
 from deepen.runs import Progress, Run, RunError, provenance, usable_device
 from deepen.shapes import Batch, Output
 from deepen.tasks import Split, get_task
@@ -59,7 +60,7 @@ def train(
             raise RunError(f"{path} holds run {run.config.run_id}, which has another config than this one")
         _warn_if_elsewhere(run)
         torch.manual_seed(config.seed)
-        model = DepthRecurrent(config.model).to(target).train()
+        model = build(config.model).to(target).train()
         optimiser = torch.optim.AdamW(
             model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay, fused=True
         )
@@ -85,7 +86,7 @@ def _warn_if_elsewhere(run: Run) -> None:
 def _train(
     config: RunConfig,
     run: Run,
-    model: DepthRecurrent,
+    model: Model,
     optimiser: torch.optim.Optimizer,
     progress: Progress,
     device: torch.device,
@@ -142,9 +143,7 @@ def _train(
     run.save_checkpoint(progress, model, optimiser)
 
 
-def training_loss(
-    model: DepthRecurrent, batch: Batch, config: RunConfig, update: int
-) -> tuple[Tensor, Output]:
+def training_loss(model: Model, batch: Batch, config: RunConfig, update: int) -> tuple[Tensor, Output]:
     """One draw of T, the unroll, and the loss (paper, "Training Step with Silent Thinking")."""
     rng = Random(f"{config.seed}/{update}")
     torch.manual_seed(rng.getrandbits(63))
@@ -154,20 +153,23 @@ def training_loss(
     if rng.random() < config.train.detached_start and num_steps > 1:
         taken = rng.randint(1, num_steps - 1)
         with torch.no_grad():
-            start = unroll(step, model.readout, scene, Fixed(taken), ahead=num_steps - taken).state
+            start = unroll(step, model.read, scene, Fixed(taken), ahead=num_steps - taken).state
     keep = range(1, num_steps - taken + 1) if config.train.alpha else ()
-    output = unroll_in_segments(
-        step,
-        model.readout,
-        scene,
-        num_steps - taken,
-        config.train.segment or num_steps,
-        keep,
-        start=start,
-        taken=taken,
-    )
+    if config.train.segment:
+        segment = config.train.segment
+        output = unroll_in_segments(
+            step, model.read, scene, num_steps - taken, segment, keep, start=start, taken=taken
+        )
+    else:
+        halt = model.halting_in_training(num_steps - taken)
+        output = unroll(step, model.read, scene, halt, keep, start=start, taken=taken)
     logits = output.logits if config.train.alpha else output.answer[:, None]
-    return blended_loss(logits, batch.labels, config.train.alpha), output
+    labels = batch.labels
+    if config.train.alpha and config.train.step_labels == "within":
+        assert batch.difficulty is not None
+        steps = taken + torch.tensor(output.steps, device=labels.device)
+        labels = known_within(labels, batch.difficulty, steps)
+    return blended_loss(logits, labels, config.train.alpha) + model.cost(output, scene), output
 
 
 def learning_rate(config: TrainConfig, update: int) -> float:

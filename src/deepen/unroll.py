@@ -117,8 +117,8 @@ def unroll(
                 break
             if len(stay) < len(here):
                 here, in_a_row = here[stay], in_a_row[stay]
-                scene, hidden = scene.select(stay, state.hidden)
-                state = State(hidden=hidden)
+                scene, pick = scene.select(stay)
+                state = state.picked(pick)
     every = [logits for _, logits in kept]
     return Output(
         answer=answer,

@@ -1,0 +1,152 @@
+"""The Universal Transformer with adaptive computation time (Graves 2016; Dehghani et al. 2019).
+
+    p(t)  = sigmoid(w . H(t-1) + b)                   the chance to halt, at every position
+    N     = first t at which p(1) + ... + p(t) >= 1 - epsilon, at most the cap
+    R     = 1 - (p(1) + ... + p(N-1))                 the remainder, weight of the last update
+    read  : p(1) H(1) + ... + p(N-1) H(N-1) + R H(N)
+    loss  : cross-entropy + ponder * mean over positions of (N + R)
+
+A position that has halted is frozen, and still attended to. One that the cap cuts off gives its
+remainder to its last state as well; the published model drops it there (`drop_remainder`), so that the
+weights of such a position add up to less than 1 and its remainder costs nothing.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from deepen.blocks import first
+from deepen.config import ActConfig, ModelConfig
+from deepen.core import Core, Pack, float32
+from deepen.model import Model, Step
+from deepen.shapes import Output, Scene, State
+from deepen.unroll import HaltingRule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActState(State):
+    """The thought of every position, and how far it is."""
+
+    mixture: Tensor  # (B, L, D) what has been weighted and added up so far
+    chance: Tensor  # (B, L) the sum of the halting chances
+    left: Tensor  # (B, L) what that sum had left of 1 before the latest update
+    num_updates: Tensor  # (B, L)
+    running: Tensor  # (B, L)
+
+
+def untouched(hidden: Tensor) -> ActState:
+    """Nobody has begun."""
+    zero = torch.zeros_like(hidden[..., 0])
+    return ActState(
+        hidden=hidden,
+        mixture=torch.zeros_like(hidden),
+        chance=zero,
+        left=torch.ones_like(zero),
+        num_updates=zero,
+        running=torch.ones_like(zero, dtype=torch.bool),
+    )
+
+
+@dataclass(frozen=True)
+class ActStep:
+    """One update of those who are still running."""
+
+    step: Step
+    halt: nn.Linear
+    config: ActConfig
+
+    def enter(self, scene: Scene) -> Scene:
+        return self.step.enter(scene)
+
+    def __call__(self, state: State, scene: Scene, t: int, num: int) -> ActState:
+        before = state if isinstance(state, ActState) else untouched(state.hidden)
+        now = before.picked(lambda x: first(x, num))
+        if t > self.config.cap or not before.running.any():
+            return now
+        after = self._update(before, scene, t, num)
+        chance = now.chance + torch.sigmoid(self.halt(now.hidden).squeeze(-1)) * now.running
+        halts = now.running & (chance >= 1 - self.config.epsilon)
+        left = torch.where(now.running, 1 - now.chance, now.left)
+        weight = torch.where(halts, left, chance - now.chance)
+        return ActState(
+            hidden=torch.where(now.running[..., None], after, now.hidden),
+            mixture=now.mixture + weight[..., None] * after,
+            chance=chance,
+            left=left,
+            num_updates=now.num_updates + now.running,
+            running=now.running & ~halts,
+        )
+
+    def _update(self, state: ActState, scene: Scene, t: int, num: int) -> Tensor:
+        """H(t); questions whose positions have all halted are not computed again."""
+        B, L, D = state.hidden.shape
+        busy = (~scene.everywhere(~state.running)).nonzero().squeeze(1) if num == L else None
+        if busy is None or len(busy) == len(scene.read_at):
+            return self.step(state, scene, t, num).hidden
+        part, pick = scene.select(busy)
+        hidden = pick(state.hidden)
+        after = self.step(State(hidden=hidden), part, t, hidden.shape[1]).hidden
+        places = pick(torch.arange(B * L, device=hidden.device).view(B, L))
+        return state.hidden.reshape(-1, D).index_copy(0, places.flatten(), after.reshape(-1, D)).view(B, L, D)
+
+
+@dataclass(frozen=True)
+class EveryPositionHalted:
+    """A question stops when all its positions have; `together`: when those of the whole batch have."""
+
+    max_steps: int
+    together: bool = False
+    patience: int = 1
+
+    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
+        assert isinstance(after, ActState)
+        done = scene.everywhere(~after.running)
+        return done.all().expand_as(done) if self.together else done
+
+
+class ActCore(nn.Module):
+    """The shared block and the halting unit."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.block = Core(config.core)
+        self.halt = nn.Linear(config.core.width, 1)
+
+
+class AdaptiveTime(Model):
+    """One shared step, as often as each position wants."""
+
+    core: ActCore
+
+    def make_core(self, config: ModelConfig) -> ActCore:
+        return ActCore(config)
+
+    @property
+    def act(self) -> ActConfig:
+        assert self.config.act is not None
+        return self.config.act
+
+    def prepare(self, pack: Pack = float32) -> ActStep:
+        return ActStep(self.core.block.prepare(pack), self.core.halt, self.act)
+
+    def read(self, state: State, scene: Scene) -> Tensor:
+        assert isinstance(state, ActState)
+        seen = state.mixture
+        if not self.act.drop_remainder:
+            seen = seen + ((1 - state.chance) * state.running)[..., None] * state.hidden
+        return super().read(State(hidden=seen), scene)
+
+    def halting(self, most: int) -> HaltingRule:
+        return EveryPositionHalted(min(most, self.act.cap))
+
+    def halting_in_training(self, num_steps: int) -> HaltingRule:
+        return EveryPositionHalted(self.act.cap, together=True)  # the cost needs everyone's state
+
+    def cost(self, output: Output, scene: Scene) -> Tensor | float:
+        """The ponder cost: the mean over positions of (N + R)."""
+        state = output.state
+        assert isinstance(state, ActState)
+        left = state.left * ~state.running if self.act.drop_remainder else state.left
+        counted = (state.num_updates + left) * scene.valid
+        return self.act.ponder * counted.sum() / scene.valid.sum()
