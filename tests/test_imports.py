@@ -30,6 +30,8 @@ ROAD = [
     {"train", "grid", "reasoner", "bench"},
     {"report", "progress", "console"},
     {""},  # the package itself: the public names
+    {"verbs"},
+    {"verbs.train", "verbs.grid", "verbs.audit", "verbs.bench", "verbs.solve"},
     {"__main__"},
 ]
 STATION = {name: number for number, names in enumerate(ROAD) for name in names}

@@ -4,8 +4,11 @@ import contextlib
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NoReturn
+
+from deepen.tasks import examples
 
 
 @contextlib.contextmanager
@@ -31,3 +34,10 @@ def say(text: str) -> None:
 def fail(text: str, code: int = 2) -> NoReturn:
     say(f"deepen: {text}")
     sys.exit(code)
+
+
+def make_folder(folder: Path, task: str, distribution: str, difficulties: Sequence[int]) -> None:
+    """Before long work: refuse examples that cannot be drawn, and a folder that cannot be written."""
+    for difficulty in difficulties:
+        examples(task, distribution, difficulty)
+    folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,77 @@
+"""deepen bench: speed against the plain way, and growth with size."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from deepen.bench import (
+    SUBJECTS,
+    Fit,
+    Row,
+    bench_table,
+    compete_all,
+    find_names,
+    fit_table,
+    grow,
+    num_points,
+    to_json,
+)
+from deepen.console import errors_in_one_line, fail, say
+from deepen.progress import Bar
+from deepen.report import draw_contests, draw_growth
+from deepen.runs import provenance, write_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchCommand:
+    """Measure speed against the plain way and against peers; writes JSON and a picture for each subject."""
+
+    subject: tyro.conf.Positional[Literal["all", "train", "grid", "infer", "scale"]] = "all"
+    """What to measure: training, grids, inference, growth with size, or everything."""
+    rounds: int = 5
+    """How often the contenders take turns."""
+    only: tuple[str, ...] | None = None
+    """Only contests and series whose names contain one of these words."""
+    out: Path = Path("bench")
+    """The folder for the results."""
+    json: bool = False
+    """Print the results as JSON instead of tables."""
+
+
+def bench_verb(arguments: Sequence[str]) -> None:
+    with errors_in_one_line("bench"):
+        command = tyro.cli(BenchCommand, prog="deepen bench", args=arguments)
+    if command.rounds < 1:
+        fail(f"--rounds must be at least 1, got {command.rounds}")
+    subjects = SUBJECTS if command.subject == "all" else (command.subject,)
+    chosen = {subject: names for subject in subjects if (names := find_names(subject, command.only))}
+    if not chosen:
+        known = ", ".join(name for subject in subjects for name in find_names(subject, None))
+        fail(f"nothing to measure is called like {' '.join(command.only or ())} (known: {known})")
+    command.out.mkdir(parents=True, exist_ok=True)
+    for subject, names in chosen.items():
+        _bench(subject, names, command)
+
+
+def _bench(subject: str, names: Sequence[str], command: BenchCommand) -> None:
+    """One subject: its results as JSON, table and picture."""
+    rows: Sequence[Row] = ()
+    fits: Sequence[Fit] = ()
+    if subject == "scale":
+        with Bar("measuring", num_points(names)) as bar:
+            fits = grow(names, watch=bar.show)
+    else:
+        with Bar("competing", len(names) * command.rounds) as bar:
+            rows = compete_all(names, command.rounds, watch=bar.show)
+    file, picture = command.out / f"{subject}.json", command.out / f"{subject}.png"
+    content = to_json(fits or rows, provenance())
+    write_atomically(file, content)
+    if fits:
+        draw_growth(fits, picture)
+    else:
+        draw_contests(rows, picture)
+    print(content.decode() if command.json else fit_table(fits) if fits else bench_table(rows))
+    say(f"the figures are in {file}, the picture is {picture.resolve()}")
