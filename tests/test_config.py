@@ -76,7 +76,7 @@ def test_unknown_presets_are_refused():
 
 @pytest.mark.parametrize("task", ["graph", "logic", "family"])
 def test_the_paper_presets_are_the_published_protocol(task):
-    published = json.loads((ROOT / "experiments/published.json").read_text())["training"]
+    published = json.loads((ROOT / "src/deepen/evidence/published.json").read_text())["training"]
     common, own = published["common"], published[task]
     config = get_preset(task, "paper")
     core, data, train, grid = config.model.core, config.data, config.train, config.grid

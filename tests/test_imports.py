@@ -29,9 +29,20 @@ ROAD = [
     {"runs"},
     {"train", "grid", "reasoner", "bench"},
     {"report", "progress", "console"},
+    {"evidence.published", "evidence.piece"},
+    {
+        "evidence.frontier",
+        "evidence.baselines",
+        "evidence.supervision",
+        "evidence.ponder",
+        "evidence.depth_embedding",
+        "evidence.gate_gradient",
+        "evidence.inference_cost",
+    },
+    {"evidence.reproduce", "evidence"},
     {""},  # the package itself: the public names
     {"verbs"},
-    {"verbs.train", "verbs.grid", "verbs.audit", "verbs.bench", "verbs.solve"},
+    {"verbs.train", "verbs.grid", "verbs.audit", "verbs.bench", "verbs.solve", "verbs.reproduce"},
     {"__main__"},
 ]
 STATION = {name: number for number, names in enumerate(ROAD) for name in names}

@@ -26,13 +26,13 @@ TASKS = ("graph", "logic", "family")
 
 @pytest.mark.parametrize("task", TASKS)
 def test_parameter_counts_are_the_published_ones(task):
-    published = json.loads((ROOT / "experiments/published.json").read_text())
+    published = json.loads((ROOT / "src/deepen/evidence/published.json").read_text())
     model = DepthRecurrent(get_preset(task, "paper").model)
     assert model.num_parameters == published["parameters"][task]["depth_recurrent"]
 
 
 def test_an_ablated_core_has_the_published_count_of_the_weight_tied_model():
-    published = json.loads((ROOT / "experiments/published.json").read_text())
+    published = json.loads((ROOT / "src/deepen/evidence/published.json").read_text())
     graph = changed(get_preset("graph", "paper"), model__core__gate_bias=None)
     assert DepthRecurrent(graph.model).num_parameters == published["parameters"]["graph"]["weight_tied"]
 

@@ -62,5 +62,5 @@ def test_files_it_links_to_exist():
 
 @pytest.mark.parametrize("task", ["graph", "logic", "family"])
 def test_published_counts_in_the_text_are_the_published_ones(task):
-    published = json.loads((ROOT / "experiments/published.json").read_text())["parameters"]
+    published = json.loads((ROOT / "src/deepen/evidence/published.json").read_text())["parameters"]
     assert f"{published[task]['depth_recurrent']:,}" in README

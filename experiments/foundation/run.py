@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deepen.config import GridConfig, RunConfig
+from deepen.evidence.published import published_figures
 from deepen.grid import Grid, measure
 from deepen.presets import get_preset
 from deepen.progress import Bar
@@ -111,7 +112,7 @@ def frontier_table(results: list[dict[str, Any]]) -> str:
 
 def paper_table(results: list[dict[str, Any]]) -> str:
     """Published figure beside ours; a cell of ours lists its seeds."""
-    published = json.loads((HERE.parent / "published.json").read_text())["grids"]["graph"]
+    published = published_figures()["grids"]["graph"]
     grids = [Grid.model_validate(one["grid"]) for one in results]
     lines = ["| hops | " + " | ".join(f"T={steps}" for steps in published["steps"]) + " |"]
     lines.append("|---" * (1 + len(published["steps"])) + "|")

@@ -16,6 +16,7 @@ from deepen.train import TrainingError
 from deepen.verbs.audit import audit_verb
 from deepen.verbs.bench import bench_verb
 from deepen.verbs.grid import grid_verb
+from deepen.verbs.reproduce import reproduce_verb
 from deepen.verbs.solve import solve_verb
 from deepen.verbs.train import train_verb
 
@@ -23,6 +24,7 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train_verb, "train a model from a preset: deepen train graph --preset frontier"),
     "grid": (grid_verb, "measure and draw where it solves what: deepen grid RUN"),
     "audit": (audit_verb, "measure what shortcuts score on a task: deepen audit family"),
+    "reproduce": (reproduce_verb, "a table or figure of the paper, from nothing: deepen reproduce baselines"),
     "bench": (bench_verb, "measure speed against the plain way: deepen bench infer"),
     "solve": (solve_verb, "ask a model a question: deepen solve graph '{...}' --steps 12"),
 }
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: deepen VERB ...      (deepen VERB --help tells the rest)\n")
         for verb, (_, about) in VERBS.items():
-            print(f"  {verb:6} {about}")
+            print(f"  {verb:10} {about}")
         return
     verb = arguments[0]
     if verb not in VERBS:

@@ -4,7 +4,8 @@ One unroll per difficulty reads the answer after every step, so a row of the gri
 last cell. Two numbers sum a grid up: `reach`, how deep it goes, and `slack`, how many steps it wastes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from deepen.model import Model
 from deepen.parallel import in_parallel, num_workers
 from deepen.shapes import Batch, Output
 from deepen.stats import wilson
-from deepen.tasks import get_task
+from deepen.tasks import Example, Split, get_task
 from deepen.unroll import Fixed
 
 SOLVED = 0.99
@@ -112,6 +113,69 @@ def slack(row: Iterable[Cell]) -> int | None:
     return min(solved, default=None)
 
 
+@dataclass(frozen=True)
+class Tally:
+    """How many of each label were answered right after each number of steps."""
+
+    right: Tensor  # (2, T) integers: negatives, positives
+    num: Tensor  # (2,)
+
+    @property
+    def total(self) -> int:
+        return int(self.num.sum())
+
+    def accuracy(self, steps: int) -> float:
+        return int(self.right[:, steps - 1].sum()) / self.total
+
+    def rate(self, label: bool, steps: int) -> float | None:
+        """Share of one label's examples that were answered right; None without any."""
+        return (
+            int(self.right[int(label), steps - 1]) / int(self.num[int(label)])
+            if self.num[int(label)]
+            else None
+        )
+
+
+def tally(
+    model: Model,
+    run: RunConfig,
+    asked: Sequence[Example],
+    most: int,
+    watch: Callable[[int], None] = lambda num_answered: None,
+) -> Tally:
+    """Answer all examples with 1, 2, ..., `most` steps; a model that takes at least so many takes these."""
+    task = get_task(run.task)
+    encoded = [task.encode(example.question) for example in asked]
+    for one in encoded:
+        check_vocabulary(task, one, run.model.perception)
+    least = model.least_steps
+    last = max(most, least)
+    right = torch.zeros(2, last, dtype=torch.long)
+    num = torch.zeros(2, dtype=torch.long)
+    device = next(model.parameters()).device
+
+    def logits_of(batch_at: tuple[list[int], Batch]) -> tuple[Tensor, Tensor]:
+        _, batch = batch_at
+        output: Output = model(batch.to(device), Fixed(last), keep=range(1, last + 1))
+        return output.logits.cpu(), batch.labels
+
+    labels = [example.label for example in asked]
+    batches = in_batches(encoded, labels, run.model.core.feedforward, num_workers=num_workers(device))
+    for logits, truth in in_parallel(logits_of, batches, device):
+        for label in (0, 1):
+            chosen = logits[truth == label]
+            right[label] += ((chosen > 0) == bool(label)).sum(dim=0)
+            num[label] += len(chosen)
+        watch(int(num.sum()))
+    right[:, : least - 1] = right[:, least - 1 : least]
+    return Tally(right[:, :most], num)
+
+
+def draw_examples(task: str, config: GridConfig, difficulty: int, split: Split = "test") -> list[Example]:
+    """The examples of one row of a grid."""
+    return examples(task, config.distribution, difficulty, config.seed, config.num_examples, split)
+
+
 def _measure_row(
     model: Model,
     run: RunConfig,
@@ -122,39 +186,13 @@ def _measure_row(
     watch: Callable[[int], None],
 ) -> list[Cell]:
     """One difficulty, every number of steps."""
-    task = get_task(run.task)
-    examples = [
-        task.example(config.distribution, "test", config.seed, difficulty, index)
-        for index in range(config.num_examples)
-    ]
-    encoded = [task.encode(example.question) for example in examples]
-    for one in encoded:
-        check_vocabulary(task, one, run.model.perception)
     most = max(*config.steps, 2 * difficulty)
-    right = torch.zeros(2, most, dtype=torch.long)  # [label, step]
-    num = torch.zeros(2, dtype=torch.long)
-    device = next(model.parameters()).device
-    labels = [example.label for example in examples]
-    widest = run.model.core.feedforward
-
-    def logits_of(batch_at: tuple[list[int], Batch]) -> tuple[Tensor, Tensor]:
-        _, batch = batch_at
-        output: Output = model(batch.to(device), Fixed(most), keep=range(1, most + 1))
-        return output.logits.cpu(), batch.labels
-
-    batches = in_batches(encoded, labels, widest, num_workers=num_workers(device))
-    for logits, truth in in_parallel(logits_of, batches, device):
-        for label in (0, 1):
-            chosen = logits[truth == label]
-            right[label] += ((chosen > 0) == bool(label)).sum(dim=0)
-            num[label] += len(chosen)
-        watch(num_before + int(num.sum()))
-    total = int(num.sum())
+    asked = draw_examples(run.task, config, difficulty)
+    found = tally(model, run, asked, most, lambda num: watch(num_before + num))
     cells = []
     for steps in range(1, most + 1):
-        negatives, positives = right[:, steps - 1].tolist()
-        accuracy = (negatives + positives) / total
-        low, high = wilson(accuracy, total)
+        accuracy = found.accuracy(steps)
+        low, high = wilson(accuracy, found.total)
         cells.append(
             Cell(
                 difficulty=difficulty,
@@ -162,9 +200,9 @@ def _measure_row(
                 accuracy=accuracy,
                 low=low,
                 high=high,
-                true_positive_rate=positives / num[1].item() if num[1] else None,
-                true_negative_rate=negatives / num[0].item() if num[0] else None,
-                num=total,
+                true_positive_rate=found.rate(True, steps),
+                true_negative_rate=found.rate(False, steps),
+                num=found.total,
                 ceiling=best(difficulty, steps),
             )
         )

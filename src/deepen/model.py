@@ -81,6 +81,11 @@ class Model(nn.Module, ABC):
         return 0.0
 
     @property
+    def least_steps(self) -> int:
+        """A model that must take more steps than it is given takes these."""
+        return 1
+
+    @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 

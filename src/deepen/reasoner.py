@@ -65,7 +65,7 @@ class Reasoner:
         for halts_itself in (False, True):
             chosen = [place for place, budget in enumerate(budgets) if (budget is None) == halts_itself]
             # A question that halts by itself is still cut off, at a depth that depends on its own size.
-            limits = [budgets[place] or self.most_steps(encoded[place]) for place in chosen]
+            limits = [self._limit(budgets[place], encoded[place]) for place in chosen]
             found = self._think([encoded[place] for place in chosen], limits, halts_itself)
             answers |= zip(chosen, found, strict=True)
         return [answers[place] for place in range(len(questions))]
@@ -73,6 +73,9 @@ class Reasoner:
     def most_steps(self, encoded: Encoded) -> int:
         """Where a question that never settles is cut off: twice its size and a little."""
         return 2 * len(encoded.tokens) + 16
+
+    def _limit(self, budget: int | None, encoded: Encoded) -> int:
+        return max(budget or self.most_steps(encoded), self.model.least_steps)
 
     def _encode(self, place: int, question: Any) -> Encoded:
         try:

@@ -96,7 +96,7 @@ def draw_audit(audit: Audit, path: Path) -> None:
     axes.set_ylim(0.3, 1.02)
     axes.set_title(f"{audit.task}, {audit.distribution}: what can be scored with k steps of information")
     axes.legend(title=audit.difficulty_name, fontsize=8, loc="lower right", ncols=2)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 AROUND = "| hops | T = h-1 | T = h | T = 1.1h | T = 3h | n |"
@@ -169,10 +169,11 @@ def draw_frontier(grid: Grid, path: Path) -> None:
         fontsize=10,
     )
     figure.colorbar(image, ax=axes, label="accuracy")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
+    """The same picture, the same bytes."""
     picture = BytesIO()
     figure.savefig(picture, dpi=130, metadata={"Software": None})
     write_atomically(path, picture.getvalue())
@@ -214,7 +215,7 @@ def draw_contests(rows: Sequence[Row], path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 1.3 * max(row.high for row in shown))
     axes.set_xlabel("times as fast as the rival (bar: median; line: all rounds)")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def draw_growth(fits: Sequence[Fit], path: Path) -> None:
@@ -232,4 +233,4 @@ def draw_growth(fits: Sequence[Fit], path: Path) -> None:
         axes.set(xscale="log", yscale="log", xlabel="size, relative to the smallest", title=title)
         axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, title="exponents")
-    _save(figure, path)
+    save_figure(figure, path)

@@ -40,11 +40,11 @@ class Stack(Model):
     core: nn.ModuleList
 
     @property
-    def num_layers(self) -> int:
+    def least_steps(self) -> int:
         return len(self.core)
 
     def halting(self, most: int) -> HaltingRule:
-        return Fixed(min(most, self.num_layers))
+        return Fixed(len(self.core))
 
 
 class FixedDepth(Stack):

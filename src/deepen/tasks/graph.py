@@ -16,6 +16,7 @@ even if it knows every node by name; who searches from both ends and compares na
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from numbers import Integral
@@ -38,7 +39,12 @@ class Graph(Task):
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
-        return {"paper": _sample_paper, "cut": _sample_cut, "certified": _sample_certified}
+        return {
+            "paper": _sample_paper,
+            "letters": _sample_letters,
+            "cut": _sample_cut,
+            "certified": _sample_certified,
+        }
 
     def verify(self, question: Any) -> bool:
         """Breadth-first search by name over the question's own edges."""
@@ -173,6 +179,20 @@ def _sample_paper(rng: Random, hops: int, positive: bool, split: Split) -> Examp
     num_nodes = rng.randint(smallest, largest)
     graph = _positive(rng, hops, num_nodes) if positive else _random_negative(rng, num_nodes)
     return Example(question=_question(rng, num_nodes, *graph), label=positive, difficulty=hops)
+
+
+def _sample_letters(rng: Random, hops: int, positive: bool, split: Split) -> Example:
+    """As `paper`, the nodes' letters drawn from the whole alphabet: training sees every one of them."""
+    example = _sample_paper(rng, hops, positive, split)
+    question = example.question
+    letter = dict(zip(question["nodes"], rng.sample(LETTERS, len(question["nodes"])), strict=True))
+    renamed = {
+        "nodes": list(LETTERS),  # a letter's token is its place here; those without edges tell nothing
+        "edges": [[letter[start], letter[end]] for start, end in question["edges"]],
+        "source": letter[question["source"]],
+        "target": letter[question["target"]],
+    }
+    return replace(example, question=renamed)
 
 
 def _sample_cut(rng: Random, hops: int, positive: bool, split: Split) -> Example:

@@ -1,0 +1,270 @@
+"""One piece of the paper's evidence: what it trains, what it measures, what it holds against the paper.
+
+A piece returns rows, flat and ready for a table: everything else (comparison, verdicts, Markdown,
+picture) is computed from the rows, so that it can be made again from a stored file without training.
+
+Budgets: `smoke` takes seconds a run and only shows that everything works; `cpu` is what two cores can do
+in an hour or so, which on graphs is the published training and on texts a part of it; `paper` is the
+published budget, exactly.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import hypot, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, Literal
+
+from deepen.config import Record, RunConfig, TaskName, changed
+from deepen.model import Model
+from deepen.presets import get_preset
+
+Budget = Literal["smoke", "cpu", "paper"]
+Distribution = Literal["paper", "certified"]
+Verdict = Literal["confirmed", "confirmed, with a caveat", "not confirmed", "not tested"]
+Row = dict[str, Any]
+SEEDS = (42, 43, 44)
+TASKS: tuple[TaskName, ...] = ("graph", "logic", "family")
+
+SMOKE = {
+    "model__core__width": 32,
+    "model__core__heads": 2,
+    "model__core__feedforward": 64,
+    "data__train_set": 64,
+    "data__batch": 16,
+    "train__updates": 4,
+    "grid__num_examples": 8,
+}
+TEXTS_ON_TWO_CORES = {"train__updates": 1_500, "data__batch": 32}
+
+
+class Plan(Record):
+    """How much of a piece to do."""
+
+    budget: Budget = "cpu"
+    distribution: Distribution = "paper"
+    tasks: tuple[TaskName, ...] = TASKS
+    seeds: tuple[int, ...] | None = None
+    """None: three on graphs, one on texts and in a smoke test."""
+
+    @property
+    def stem(self) -> str:
+        """The name of the files with the results."""
+        return self.budget if self.distribution == "paper" else f"{self.budget}-{self.distribution}"
+
+    def seeds_for(self, task: str) -> tuple[int, ...]:
+        if self.seeds is not None:
+            return self.seeds
+        few = self.budget == "smoke" or (self.budget == "cpu" and task != "graph")
+        return SEEDS[:1] if few else SEEDS
+
+    def fitted(self, config: RunConfig) -> RunConfig:
+        """A published config, on this plan's examples and within its budget."""
+        if self.distribution == "certified":
+            config = changed(
+                config, data__distribution=self.distribution, grid__distribution=self.distribution
+            )
+            if config.task == "graph":
+                # Certified graphs have more nodes than the alphabet has letters: nodes without names.
+                config = changed(config, model__perception__vocabulary=1)
+            if config.task == "family":
+                config = changed(config, model__perception__vocabulary=CERTIFIED_WORDS)
+        if self.budget == "smoke":
+            return changed(config, **SMOKE)
+        if self.budget == "cpu" and config.task != "graph":
+            return changed(config, **TEXTS_ON_TWO_CORES)
+        return config
+
+
+CERTIFIED_WORDS = 90  # rows of the token table that certified family texts need
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to train, and what its rows are called."""
+
+    config: RunConfig
+    names: Row = field(default_factory=dict)
+
+
+class Trained(Record):
+    """What a result needs to be traced back to its run."""
+
+    run: str
+    seed: int
+    updates: int
+    share: float
+    """Updates, relative to the published number."""
+    batch: int
+    parameters: int
+    seconds: float
+    code: str | None
+    threads: int
+
+
+class Evidence(Record):
+    """The rows of one piece, and where they come from."""
+
+    piece: str
+    plan: Plan
+    rows: tuple[Row, ...]
+    runs: tuple[Trained, ...]
+    provenance: dict[str, Any]
+
+
+class Estimate(Record):
+    """A figure and its standard error."""
+
+    value: float
+    error: float
+
+
+def of_share(share: float, num: int) -> Estimate:
+    """A share of `num` trials; two imagined successes and failures keep 0 and 1 from looking exact."""
+    centre = (share * num + 2) / (num + 4)
+    return Estimate(value=share, error=sqrt(centre * (1 - centre) / (num + 4)))
+
+
+def of_seeds(values: Sequence[float], least_error: float = 0.0) -> Estimate:
+    """The mean over seeds; `least_error` is that of a single seed's figure, from its number of examples."""
+    spread = stdev(values) if len(values) > 1 else 0.0
+    return Estimate(value=mean(values), error=max(spread, least_error) / sqrt(len(values)))
+
+
+class Compared(Record):
+    """One figure of ours beside the published one."""
+
+    what: str
+    ours: Estimate
+    published: Estimate
+
+    @property
+    def difference(self) -> float:
+        return self.ours.value - self.published.value
+
+    @property
+    def noise(self) -> float:
+        """Two such figures differ by less than this 19 times out of 20, if nothing else differs."""
+        return 1.96 * hypot(self.ours.error, self.published.error)
+
+    @property
+    def is_noise(self) -> bool:
+        return abs(self.difference) <= self.noise + 1e-9
+
+
+class Claim(Record):
+    """What the paper says, and what was found."""
+
+    claim: str
+    verdict: Verdict
+    figures: str
+
+
+class Piece(ABC):
+    """A table or a figure of the paper."""
+
+    name: str
+    title: str
+
+    def jobs(self, plan: Plan) -> list[Job]:
+        """What must be trained."""
+        return []
+
+    def measure(self, model: Model, config: RunConfig, plan: Plan) -> list[Row]:
+        """The rows of one run."""
+        return []
+
+    def measure_untrained(self, plan: Plan) -> list[Row]:
+        """The rows that need no training."""
+        return []
+
+    @abstractmethod
+    def compare(self, evidence: Evidence) -> list[Compared]:
+        """Ours beside the published figures."""
+
+    @abstractmethod
+    def claims(self, evidence: Evidence) -> list[Claim]:
+        """What the paper says about it, judged by rules."""
+
+    @abstractmethod
+    def table(self, evidence: Evidence) -> str:
+        """The rows as Markdown."""
+
+    @abstractmethod
+    def draw(self, evidence: Evidence, path: Path) -> None:
+        """The picture."""
+
+
+def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
+    """The rows in which all the named columns have the given values."""
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def distinct(rows: Iterable[Row], column: str) -> list[Any]:
+    """The different values of a column, in the order of their appearance."""
+    return list(dict.fromkeys(row[column] for row in rows if column in row))
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; fractions are given with three digits."""
+    shown = [
+        " | ".join(
+            "" if cell is None else f"{cell:.3f}" if isinstance(cell, float) else str(cell) for cell in row
+        )
+        for row in rows
+    ]
+    return "\n".join(
+        f"| {line} |" for line in [" | ".join(columns), " | ".join("---" for _ in columns), *shown]
+    )
+
+
+def comparison_table(compared: Iterable[Compared]) -> str:
+    """Ours, published, the difference, and whether it is inside the noise."""
+    rows = [
+        (
+            one.what,
+            f"{one.ours.value:.3f}",
+            f"{one.published.value:.3f}",
+            f"{one.difference:+.3f}",
+            f"{one.noise:.3f}",
+            "yes" if one.is_noise else "no",
+        )
+        for one in compared
+    ]
+    return markdown(("figure", "ours", "published", "difference", "noise", "inside the noise"), rows)
+
+
+def claims_table(claims: Iterable[Claim]) -> str:
+    return markdown(
+        ("the paper says", "here", "figures"), [(one.claim, one.verdict, one.figures) for one in claims]
+    )
+
+
+def runs_table(evidence: Evidence) -> str:
+    """One line a run: how much of the published training it had, and where."""
+    rows = [
+        (
+            one.run,
+            f"{one.updates:,}",
+            f"{100 * one.share:.0f} %",
+            one.batch,
+            f"{one.parameters:,}",
+            f"{one.seconds:.0f}",
+            one.threads,
+            one.code,
+        )
+        for one in evidence.runs
+    ]
+    columns = ("run", "updates", "of the published", "batch", "parameters", "seconds", "threads", "code")
+    return markdown(columns, rows)
+
+
+def published_share(config: RunConfig) -> float:
+    """How many of the published updates a run has."""
+    return config.train.updates / get_preset(config.task, "paper").train.updates
+
+
+def fewest_updates(evidence: Evidence, task: str) -> float:
+    """The smallest share of the published updates that a task's runs had."""
+    return min((one.share for one in evidence.runs if one.run.startswith(task)), default=0.0)

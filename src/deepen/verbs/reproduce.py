@@ -1,0 +1,63 @@
+"""deepen reproduce: one piece of the paper's evidence, from nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from deepen.config import TaskName
+from deepen.console import errors_in_one_line, fail, say
+from deepen.evidence import PIECES
+from deepen.evidence.piece import TASKS, Budget, Distribution, Plan, claims_table, comparison_table
+from deepen.evidence.reproduce import reproduce
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceCommand:
+    """Train what is missing, measure it, and hold it against the published figures."""
+
+    piece: tyro.conf.Positional[str]
+    """Which table or figure; 'deepen reproduce list' names them."""
+    budget: Budget = "cpu"
+    """smoke: seconds, to see it work; cpu: about an hour on two cores; paper: the published budget."""
+    distribution: Distribution = "paper"
+    """The published examples, or the certified ones, which no shortcut answers."""
+    seeds: tuple[int, ...] | None = None
+    """Seeds to train; by default 42 43 44 on graphs, and 42 on texts unless the budget is paper."""
+    tasks: tuple[TaskName, ...] = TASKS
+    """The tasks, where a piece has several."""
+    runs: Path = Path("runs")
+    """The folder of run folders; finished runs in it are used again."""
+    out: Path | None = None
+    """The folder for the rows and the picture; by default experiments/PIECE."""
+    json: bool = False
+    """Print the rows as JSON instead of tables."""
+
+
+def reproduce_verb(arguments: Sequence[str]) -> None:
+    with errors_in_one_line("reproduce"):
+        command = tyro.cli(ReproduceCommand, prog="deepen reproduce", args=arguments)
+    if command.piece == "list":
+        for name, piece in PIECES.items():
+            print(f"{name:18} {piece.title}")
+        return
+    if command.piece not in PIECES:
+        fail(f"unknown piece '{command.piece}' (known: {', '.join(PIECES)})")
+    piece = PIECES[command.piece]
+    plan = Plan(
+        budget=command.budget,
+        distribution=command.distribution,
+        seeds=command.seeds,
+        tasks=command.tasks,
+    )
+    out = command.out or Path("experiments") / piece.name
+    evidence = reproduce(piece, plan, command.runs, out)
+    if command.json:
+        print(evidence.model_dump_json())
+    else:
+        print(f"{piece.title}\n\n{piece.table(evidence)}\n")
+        print(f"{comparison_table(piece.compare(evidence))}\n")
+        print(claims_table(piece.claims(evidence)))
+    figure = (out / f"{plan.stem}.png").resolve()
+    say(f"the rows are in {out / plan.stem}.json, the picture is {figure}")
