@@ -17,7 +17,7 @@ from deepen.model import Model
 from deepen.parallel import in_parallel, num_workers
 from deepen.shapes import Batch, Output
 from deepen.stats import wilson
-from deepen.tasks import Example, Split, get_task
+from deepen.tasks import Example, Split, examples, get_task
 from deepen.unroll import Fixed
 
 SOLVED = 0.99
