@@ -15,7 +15,7 @@ import torch
 from deepen.config import PerceptionConfig, RunConfig
 from deepen.layout import Blocks, EdgeList, IntArray, as_blocks, as_edge_list, is_large
 from deepen.shapes import Batch, Encoded
-from deepen.tasks import QuestionError, Task, get_task
+from deepen.tasks import Example, QuestionError, Task, get_task
 
 BATCHES_PER_WINDOW = 8
 NUMBERS_AT_ONCE = 2**20  # in the widest layer of one batch outside training: what stays in fast memory
@@ -111,6 +111,13 @@ def _without_padding(lengths: Sequence[int], size: int) -> int:
     return size
 
 
+def training_example(config: RunConfig, index: int) -> Example:
+    """Training example `index`: difficulties take turns, each with as many positives as negatives."""
+    low, high = config.data.difficulties
+    difficulty = low + index // 2 % (high - low + 1)
+    return get_task(config.task).example(config.data.distribution, "train", config.seed, difficulty, index)
+
+
 class Stream:
     """The training batches of one run, by update number."""
 
@@ -138,13 +145,8 @@ class Stream:
         return collate(encoded, labels, difficulties, whole=self.config.model.act is not None)
 
     def _make(self, index: int) -> Labelled:
-        """Training example `index`: difficulties take turns, each with as many positives as negatives."""
-        low, high = self.config.data.difficulties
-        difficulty = low + index // 2 % (high - low + 1)
-        example = self._task.example(
-            self.config.data.distribution, "train", self.config.seed, difficulty, index
-        )
-        return self._task.encode(example.question), example.label, difficulty
+        example = training_example(self.config, index)
+        return self._task.encode(example.question), example.label, example.difficulty
 
     def _window(self, number: int) -> list[list[Labelled]]:
         size, num_batches = self.config.data.batch, self._batches_per_window

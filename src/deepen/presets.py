@@ -140,7 +140,11 @@ def adaptive_time(seed: int, paper: Preset) -> RunConfig:
     config = _tied(paper(seed))
     cap = CAPS[config.task]
     return changed(
-        config, preset="act", model__act={"cap": cap, "drop_remainder": True}, train__steps=(cap, cap)
+        config,
+        preset="act",
+        model__act={"cap": cap, "drop_remainder": True},
+        train__steps=(cap, cap),
+        grid__steps=(cap,),
     )
 
 
@@ -164,6 +168,7 @@ def _stack(config: RunConfig, preset: str, mixing: str) -> RunConfig:
         model__core__depth_rows=None,
         model__stack={"layers": layers, "mixing": mixing},
         train__steps=(layers, layers),
+        grid__steps=(layers,),
     )
 
 

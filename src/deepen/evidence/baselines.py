@@ -1,0 +1,282 @@
+"""The table of baselines: fixed-depth and recurrent peers, inside and outside the training range.
+
+Three rules choose the one accuracy of a difficulty. *published*: what the paper did, another rule for
+every row (ours: the best T on the test set itself). *fair*: the same for all rows, the T that is best on
+other examples of that difficulty. *largest*: the largest T of the grid, as the table's caption says.
+More rows than published: fixed-depth Transformers of 12 and 20 layers, since six masked layers cannot
+reach 8 hops whatever they learn.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, pstdev
+
+from deepen.config import RunConfig, changed
+from deepen.evidence.piece import (
+    Claim,
+    Compared,
+    Estimate,
+    Evidence,
+    Job,
+    Piece,
+    Plan,
+    Row,
+    Verdict,
+    distinct,
+    fewest_updates,
+    markdown,
+    of_seeds,
+    of_share,
+    select,
+)
+from deepen.evidence.published import published_figures
+from deepen.grid import Tally, draw_examples, tally
+from deepen.model import Model
+from deepen.presets import get_preset
+from deepen.progress import Bar
+from deepen.report import save_figure
+
+NAMES = {
+    "gnn": "GNN",
+    "transformer": "Transformer",
+    "act": "Universal Transformer (ACT)",
+    "paper": "Depth-Recurrent",
+    "weight-tied": "without LayerScale and gate",
+}
+PUBLISHED_KEYS = {"paper": "depth_recurrent", "weight-tied": "weight_tied"}
+DEEPER = (12, 20)  # layers of the additional Transformers on graphs
+RULES = ("published", "fair", "largest")
+
+
+class Baselines(Piece):
+    """Table "baselines"."""
+
+    name = "baselines"
+    title = "Comparison to fixed-depth and weight-sharing baselines"
+
+    def jobs(self, plan: Plan) -> list[Job]:
+        jobs = []
+        for task in plan.tasks:
+            seeds = plan.seeds_for(task)
+            for preset in NAMES:
+                if preset != "gnn" or task == "graph":
+                    jobs += [
+                        Job(plan.fitted(get_preset(task, preset, seed)), {"model": preset}) for seed in seeds
+                    ]
+            if task == "graph":
+                base = get_preset("graph", "transformer", seeds[0])
+                for layers in DEEPER:
+                    deeper = changed(
+                        base,
+                        model__stack__layers=layers,
+                        train__steps=(layers, layers),
+                        grid__steps=(layers,),
+                    )
+                    jobs.append(Job(plan.fitted(deeper), {"model": f"transformer, {layers} layers"}))
+        return jobs
+
+    def measure(self, model: Model, config: RunConfig, plan: Plan) -> list[Row]:
+        grid, rows = config.grid, []
+        with Bar(f"measuring {config.run_name}", len(grid.difficulties)) as bar:
+            for number, difficulty in enumerate(grid.difficulties, start=1):
+                tested, other = (
+                    tally(model, config, draw_examples(config.task, grid, difficulty, split), grid.steps[-1])
+                    for split in ("test", "valid")
+                )
+                chosen = {
+                    "published": _best(tested, published_steps(config, difficulty)),
+                    "fair": _best(other, grid.steps),
+                    "largest": grid.steps[-1],
+                }
+                rows += [
+                    {
+                        "parameters": model.num_parameters,
+                        "difficulty": difficulty,
+                        "rule": rule,
+                        "steps": steps,
+                        "accuracy": tested.accuracy(steps),
+                        "true_positive_rate": tested.rate(True, steps),
+                        "true_negative_rate": tested.rate(False, steps),
+                        "num": tested.total,
+                    }
+                    for rule, steps in chosen.items()
+                ]
+                bar.show(number)
+        return rows
+
+    def compare(self, evidence: Evidence) -> list[Compared]:
+        compared = []
+        for task in distinct(evidence.rows, "task"):
+            for name in NAMES:
+                rows = select(evidence.rows, task=task, model=name, rule="published")
+                if not rows:
+                    continue
+                theirs = published_figures()["baselines"][task][PUBLISHED_KEYS.get(name, name)]
+                errors = (0.0, theirs[2])
+                for place, bucket in enumerate(("ID", "OOD")):
+                    seeds = scores(rows, bucket)
+                    num = rows[0]["num"] * len(buckets(task)[bucket])
+                    least = of_share(mean(seeds), num).error
+                    compared.append(
+                        Compared(
+                            what=f"{task}, {NAMES[name]}, {bucket}",
+                            ours=of_seeds(seeds, least),
+                            published=Estimate(value=theirs[place], error=max(errors[place], least) / 3**0.5),
+                        )
+                    )
+        return compared
+
+    def claims(self, evidence: Evidence) -> list[Claim]:
+        found = []
+        if "graph" in distinct(evidence.rows, "task"):
+            found += [self._fixed_depth(evidence), self._recipe(evidence), self._act(evidence)]
+        texts = [task for task in distinct(evidence.rows, "task") if task != "graph"]
+        return found + [self._texts(evidence, task) for task in texts]
+
+    def _fixed_depth(self, evidence: Evidence) -> Claim:
+        graph = select(evidence.rows, task="graph", rule="fair")
+
+        def beyond(model: str) -> float:
+            return _mean_accuracy([row for row in select(graph, model=model) if row["difficulty"] >= 8])
+
+        ours = mean(scores(select(graph, model="paper"), "OOD"))
+        published = max(beyond("gnn"), beyond("transformer")) <= 0.6
+        deeper = {layers: beyond(f"transformer, {layers} layers") for layers in DEEPER}
+        verdict: Verdict = "not confirmed"
+        if published and ours >= 0.7:
+            verdict = "confirmed" if max(deeper.values()) <= 0.6 else "confirmed, with a caveat"
+        more = ", ".join(f"{layers} layers {score:.3f}" for layers, score in deeper.items())
+        return Claim(
+            claim="Fixed-depth models fall to chance beyond 8 hops, depth recurrence extrapolates",
+            verdict=verdict,
+            figures=f"mean of 8, 10, 12 hops, fair T: GNN {beyond('gnn'):.3f}, Transformer"
+            f" {beyond('transformer'):.3f} ({more}), Depth-Recurrent {beyond('paper'):.3f};"
+            f" Depth-Recurrent OOD {ours:.3f}",
+        )
+
+    def _recipe(self, evidence: Evidence) -> Claim:
+        graph = select(evidence.rows, task="graph", rule="fair")
+        ours, ablated = (scores(select(graph, model=model), "OOD") for model in ("paper", "weight-tied"))
+        steadier = pstdev(ours) < 0.5 * pstdev(ablated)
+        verdict: Verdict = "confirmed, with a caveat" if steadier else "not confirmed"
+        return Claim(
+            claim="Gate and LayerScale leave the mean as it is but keep training stable across seeds",
+            verdict=verdict,
+            figures=f"graph OOD by seed, fair T: with {_listed(ours)}, without {_listed(ablated)}"
+            " (on graphs the published model has no LayerScale, so this is the gate alone)",
+        )
+
+    def _act(self, evidence: Evidence) -> Claim:
+        graph = select(evidence.rows, task="graph", rule="fair")
+        score = {
+            model: mean(scores(select(graph, model=model), "OOD"))
+            for model in ("act", "paper", "weight-tied")
+        }
+        beyond = _mean_accuracy([row for row in select(graph, model="act") if row["difficulty"] >= 8])
+        weakest = score["act"] < min(score["paper"], score["weight-tied"])
+        return Claim(
+            claim="The Universal Transformer with ACT is the weakest recurrent one, at chance from 8 hops on",
+            verdict="confirmed" if weakest and beyond <= 0.55 else "not confirmed",
+            figures=f"graph OOD {score['act']:.3f}; 8 to 12 hops {beyond:.3f}",
+        )
+
+    def _texts(self, evidence: Evidence, task: str) -> Claim:
+        rows = select(evidence.rows, task=task, rule="fair")
+        score = {model: mean(scores(select(rows, model=model), "OOD")) for model in distinct(rows, "model")}
+        share = fewest_updates(evidence, task)
+        close = score["paper"] >= score["transformer"] - 0.02
+        verdict: Verdict = "not tested" if share < 1 else "confirmed" if close else "not confirmed"
+        listed = ", ".join(f"{NAMES[model]} {value:.3f}" for model, value in score.items())
+        return Claim(
+            claim=f"On {task}, within two points of a Transformer with 4 to 6.4 times the parameters",
+            verdict=verdict,
+            figures=f"OOD, fair T: {listed}; {100 * share:.0f} % of the published updates",
+        )
+
+    def table(self, evidence: Evidence) -> str:
+        """ID and OOD by each rule; the spread over seeds as published (population)."""
+        lines = []
+        for task in distinct(evidence.rows, "task"):
+            for model in distinct(select(evidence.rows, task=task), "model"):
+                rows = select(evidence.rows, task=task, model=model)
+                cells = [task, NAMES.get(model, model), f"{rows[0]['parameters']:,}"]
+                for rule in RULES:
+                    chosen = select(rows, rule=rule)
+                    outside = scores(chosen, "OOD")
+                    cells += [
+                        f"{mean(scores(chosen, 'ID')):.3f}",
+                        f"{mean(outside):.3f} ± {pstdev(outside):.3f}",
+                    ]
+                rates = [
+                    row["true_positive_rate"]
+                    for row in select(rows, rule="fair")
+                    if row["difficulty"] in buckets(task)["OOD"] and row["true_positive_rate"] is not None
+                ]
+                theirs = published_figures()["baselines"][task].get(PUBLISHED_KEYS.get(model, model))
+                cells += [
+                    f"{mean(rates):.3f}",
+                    f"{theirs[0]:.3f} / {theirs[1]:.3f} ± {theirs[2]:.3f}" if theirs else "",
+                ]
+                lines.append(cells)
+        headings = [f"{bucket}, {rule}" for rule in RULES for bucket in ("ID", "OOD")]
+        return markdown(
+            ["task", "model", "parameters", *headings, "TPR, OOD, fair", "the paper, ID / OOD"], lines
+        )
+
+    def draw(self, evidence: Evidence, path: Path) -> None:
+        """Accuracy over difficulty, a line a model, at the fair T."""
+        from matplotlib.figure import Figure
+
+        tasks = distinct(evidence.rows, "task")
+        figure = Figure(figsize=(5.5 * len(tasks), 4.2), layout="constrained")
+        for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+            rows = select(evidence.rows, task=task, rule="fair")
+            for model in distinct(rows, "model"):
+                own = select(rows, model=model)
+                difficulties = distinct(own, "difficulty")
+                by_seed = [[row["accuracy"] for row in select(own, difficulty=d)] for d in difficulties]
+                line = axes.plot(difficulties, [mean(seeds) for seeds in by_seed], "o-", markersize=3)[0]
+                line.set_label(NAMES.get(model, model))
+                low, high = [min(seeds) for seeds in by_seed], [max(seeds) for seeds in by_seed]
+                axes.fill_between(difficulties, low, high, color=line.get_color(), alpha=0.15)
+            axes.axvline(max(buckets(task)["ID"]) + 0.5, color="crimson", linestyle="--", linewidth=1)
+            axes.axhline(0.5, color="grey", linestyle=":", linewidth=0.8)
+            share = fewest_updates(evidence, task)
+            note = "" if share >= 1 else f" ({100 * share:.2g} % of the published updates)"
+            axes.set(title=f"{task}{note}", xlabel="hops" if task == "graph" else "depth", ylim=(0.4, 1.03))
+            axes.legend(fontsize=7, loc="lower left")
+            axes.set_ylabel("accuracy, T chosen on other examples")
+        save_figure(figure, path)
+
+
+def published_steps(config: RunConfig, difficulty: int) -> Sequence[int]:
+    """Over which T the paper takes the best accuracy on the test set."""
+    steps = config.grid.steps
+    if config.preset != "weight-tied":
+        return steps
+    return (max(difficulty, 8), 20) if config.task == "graph" else steps[-1:]
+
+
+def buckets(task: str) -> dict[str, list[int]]:
+    """The difficulties inside and outside of the training range."""
+    table = published_figures()["baselines"]
+    return {"ID": table["id_difficulties"][task], "OOD": table["ood_difficulties"][task]}
+
+
+def scores(rows: Sequence[Row], bucket: str) -> list[float]:
+    """For each seed the mean over the bucket's difficulties."""
+    inside = [row for row in rows if row["difficulty"] in buckets(row["task"])[bucket]]
+    return [_mean_accuracy(select(inside, seed=seed)) for seed in distinct(inside, "seed")]
+
+
+def _best(found: Tally, steps: Sequence[int]) -> int:
+    """The T with the best accuracy; of equals the largest."""
+    return max(steps, key=lambda num: (found.accuracy(num), num))
+
+
+def _mean_accuracy(rows: Sequence[Row]) -> float:
+    return float(mean(row["accuracy"] for row in rows))
+
+
+def _listed(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.3f}" for value in values)
