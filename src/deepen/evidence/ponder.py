@@ -46,7 +46,7 @@ CONTROLS: dict[str, dict[str, object]] = {
     "ponder weight .1": {"model__act__ponder": 0.1},
     "remainder kept": {"model__act__drop_remainder": False},
 }
-CONTROL_UPDATES = 2_000  # at the budget of a CPU
+CONTROL_UPDATES = 1_500  # at the budget of a CPU
 PUBLISHED = "published"
 
 
