@@ -23,6 +23,8 @@ from deepen.unroll import Fixed
 class Searcher(nn.Module):
     """Reaches one hop a step by honest search, `late` steps behind; beyond `wall` hops it says no."""
 
+    least_steps = 1
+
     def __init__(self, late=0, wall=1000):
         super().__init__()
         self.late, self.wall = late, wall
@@ -126,7 +128,7 @@ def test_the_picture_is_drawn(tmp_path):
 
 def test_the_picture_shows_where_training_ended(monkeypatch):
     drawn = []
-    monkeypatch.setattr(report, "_save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(report, "save_figure", lambda figure, path: drawn.append(figure))
     draw_frontier(measure(Searcher(), RUN, GRID), None)
     lines = drawn[0].axes[0].lines
     dashed = [

@@ -95,6 +95,7 @@ class Reasoner:
             own = torch.tensor([limits[place] for place in places], device=device)
             most = int(own.max())
             halt: HaltingRule = self.model.halting(most) if halts_itself else Fixed(most)
+            own = own.clamp(max=halt.max_steps)
             output = unroll(step, self.model.read, scene, halt, range(1, most + 1), limits=own)
             traces = output.logits.sigmoid().tolist()
             taken = output.num_steps.tolist()
