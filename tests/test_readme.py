@@ -17,6 +17,7 @@ SHORTER = {
     "solve": [],
     "audit": ["--num-examples", "200", "--difficulties", "2", "4"],
     "bench": ["--rounds", "1"],
+    "reproduce": [],
 }
 
 
@@ -51,8 +52,9 @@ def test_make_targets_exist():
 
 
 def test_the_tree_lists_every_file():
-    for path in (ROOT / "src/deepen").glob("*.py"):
-        assert f"      {path.name} " in README
+    for path in (ROOT / "src/deepen").iterdir():
+        if path.suffix == ".py" or (path / "__init__.py").exists():
+            assert f"      {path.name}{'/' * path.is_dir()} " in README
 
 
 def test_files_it_links_to_exist():

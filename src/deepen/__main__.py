@@ -16,6 +16,7 @@ from deepen.train import TrainingError
 from deepen.verbs.audit import audit_verb
 from deepen.verbs.bench import bench_verb
 from deepen.verbs.grid import grid_verb
+from deepen.verbs.report import report_verb
 from deepen.verbs.reproduce import reproduce_verb
 from deepen.verbs.solve import solve_verb
 from deepen.verbs.train import train_verb
@@ -25,6 +26,7 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "grid": (grid_verb, "measure and draw where it solves what: deepen grid RUN"),
     "audit": (audit_verb, "measure what shortcuts score on a task: deepen audit family"),
     "reproduce": (reproduce_verb, "a table or figure of the paper, from nothing: deepen reproduce baselines"),
+    "report": (report_verb, "fill the pages from stored results: deepen report"),
     "bench": (bench_verb, "measure speed against the plain way: deepen bench infer"),
     "solve": (solve_verb, "ask a model a question: deepen solve graph '{...}' --steps 12"),
 }

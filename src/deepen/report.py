@@ -120,6 +120,10 @@ def fill_page(page: Path, tables: Mapping[str, str]) -> None:
     """Put each table between its markers, <!-- name --> and <!-- /name -->, in a Markdown page."""
     text = page.read_text()
     for name, content in tables.items():
+        if f"<!-- {name} -->\n" not in text:
+            raise ValueError(
+                f"{page} has no place for '{name}': it needs <!-- {name} --> and <!-- /{name} -->"
+            )
         before, rest = text.split(f"<!-- {name} -->\n")
         _, after = rest.split(f"<!-- /{name} -->\n")
         text = f"{before}<!-- {name} -->\n{content}\n<!-- /{name} -->\n{after}"

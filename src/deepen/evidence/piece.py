@@ -241,7 +241,7 @@ def claims_table(claims: Iterable[Claim]) -> str:
     )
 
 
-def runs_table(evidence: Evidence) -> str:
+def runs_table(evidence: Iterable[Evidence]) -> str:
     """One line a run: how much of the published training it had, and where."""
     rows = [
         (
@@ -254,7 +254,8 @@ def runs_table(evidence: Evidence) -> str:
             one.threads,
             one.code,
         )
-        for one in evidence.runs
+        for some in evidence
+        for one in some.runs
     ]
     columns = ("run", "updates", "of the published", "batch", "parameters", "seconds", "threads", "code")
     return markdown(columns, rows)

@@ -9,6 +9,7 @@ import tyro
 from deepen.config import TaskName
 from deepen.console import errors_in_one_line, fail, say
 from deepen.evidence import PIECES
+from deepen.evidence.pages import judged
 from deepen.evidence.piece import TASKS, Budget, Distribution, Plan, claims_table, comparison_table
 from deepen.evidence.reproduce import reproduce
 
@@ -57,7 +58,8 @@ def reproduce_verb(arguments: Sequence[str]) -> None:
         print(evidence.model_dump_json())
     else:
         print(f"{piece.title}\n\n{piece.table(evidence)}\n")
-        print(f"{comparison_table(piece.compare(evidence))}\n")
-        print(claims_table(piece.claims(evidence)))
+        if plan.distribution == "paper":  # there are no published figures on certified examples
+            print(f"{comparison_table(piece.compare(evidence))}\n")
+        print(claims_table(judged(piece, evidence)))
     figure = (out / f"{plan.stem}.png").resolve()
     say(f"the rows are in {out / plan.stem}.json, the picture is {figure}")

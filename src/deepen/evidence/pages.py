@@ -1,0 +1,123 @@
+"""Stored evidence -> pages: tables, verdicts and pictures between the markers of Markdown files.
+
+Nothing is trained or measured here. Of several budgets in a folder the largest counts.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from deepen.config import explain
+from deepen.evidence.piece import (
+    Budget,
+    Claim,
+    Distribution,
+    Evidence,
+    Piece,
+    Plan,
+    claims_table,
+    comparison_table,
+    markdown,
+    runs_table,
+)
+from deepen.report import fill_page
+
+BUDGETS: tuple[Budget, ...] = ("paper", "cpu", "smoke")
+SKELETON = """# {title}
+
+<!-- claims -->
+<!-- /claims -->
+
+![{name}]({stem}.png)
+
+Made by `deepen reproduce {name} --budget {budget}`; all rows are in `{stem}.json`.
+
+## Beside the published figures
+<!-- comparison -->
+<!-- /comparison -->
+
+## Everything
+<!-- table -->
+<!-- /table -->
+
+## On certified examples
+<!-- certified -->
+<!-- /certified -->
+
+## Runs
+<!-- runs -->
+<!-- /runs -->
+"""
+
+
+class EvidenceError(ValueError):
+    """A file of results that cannot be read; the message says which and why."""
+
+
+def read_best(piece: Piece, folder: Path, distribution: Distribution) -> Evidence | None:
+    """The results of the largest budget, or None if there are none."""
+    for budget in BUDGETS:
+        file = folder / f"{Plan(budget=budget, distribution=distribution).stem}.json"
+        if file.exists():
+            try:
+                return Evidence.model_validate_json(file.read_bytes())
+            except ValidationError as error:
+                raise EvidenceError(
+                    f"{file} does not hold results of {piece.name}: {explain(error)}"
+                ) from None
+    return None
+
+
+def judged(piece: Piece, evidence: Evidence) -> list[Claim]:
+    """The claims with their verdicts; a smoke test proves nothing."""
+    claims = piece.claims(evidence)
+    if evidence.plan.budget != "smoke":
+        return claims
+    return [claim.model_copy(update={"verdict": "not tested"}) for claim in claims]
+
+
+def write_pages(pieces: Mapping[str, Piece], experiments: Path, readme: Path | None) -> list[Path]:
+    """Fill the page of every piece that has results, and the table of claims in the README."""
+    written, lines = [], []
+    for name, piece in pieces.items():
+        folder = experiments / name
+        evidence = read_best(piece, folder, "paper")
+        if evidence is None:
+            continue
+        page = folder / "README.md"
+        stem = evidence.plan.stem
+        if not page.exists():
+            page.write_text(
+                SKELETON.format(title=piece.title, name=name, stem=stem, budget=evidence.plan.budget)
+            )
+        piece.draw(evidence, folder / f"{stem}.png")
+        claims = judged(piece, evidence)
+        certified = read_best(piece, folder, "certified")
+        if certified is not None:
+            piece.draw(certified, folder / f"{certified.plan.stem}.png")
+        fill_page(
+            page,
+            {
+                "claims": claims_table(claims),
+                "comparison": comparison_table(piece.compare(evidence)),
+                "table": piece.table(evidence),
+                "certified": _certified(piece, certified),
+                "runs": runs_table([one for one in (evidence, certified) if one is not None]),
+            },
+        )
+        written.append(page)
+        lines += [
+            (f"[{name}]({page.parent}/README.md)", one.claim, one.verdict, one.figures) for one in claims
+        ]
+    if readme is not None and lines:
+        fill_page(readme, {"claims": markdown(("piece", "the paper says", "here", "figures"), lines)})
+        written.append(readme)
+    return written
+
+
+def _certified(piece: Piece, evidence: Evidence | None) -> str:
+    if evidence is None:
+        return "Not measured yet."
+    picture = f"![{piece.name}, certified]({evidence.plan.stem}.png)"
+    return f"{picture}\n\n{claims_table(judged(piece, evidence))}\n\n{piece.table(evidence)}"

@@ -1,0 +1,186 @@
+"""Every piece of evidence at the smoke budget, and the rules by which results are judged."""
+
+import json
+from statistics import pstdev
+
+import pytest
+from conftest import ROOT, deepen
+
+from deepen.__main__ import main
+from deepen.evidence import PIECES
+from deepen.evidence.baselines import DEEPER, NAMES, Baselines, published_steps, scores
+from deepen.evidence.pages import judged, read_best, write_pages
+from deepen.evidence.piece import Compared, Estimate, Evidence, Plan, of_seeds, of_share, select
+from deepen.evidence.published import published_figures
+from deepen.evidence.reproduce import reproduce
+from deepen.evidence.supervision import settings
+from deepen.presets import get_preset
+from deepen.runs import RunError
+
+TRAINED = ["frontier-graph", "frontier-logic", "frontier-family", "baselines", "supervision", "ponder"]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_piece_at_smoke_leaves_rows_a_picture_and_a_page(name, tmp_path):
+    piece = PIECES[name]
+    evidence = reproduce(piece, Plan(budget="smoke"), tmp_path / "runs", tmp_path / name)
+    assert evidence.rows
+    assert all(one.share < 0.01 for one in evidence.runs)
+    picture = (tmp_path / name / "smoke.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert read_best(piece, tmp_path / name, "paper") == evidence, "the file holds what was returned"
+    page, *rest = write_pages(PIECES, tmp_path, None)
+    assert not rest
+    text = page.read_text()
+    assert piece.table(evidence) in text
+    assert all(claim.verdict == "not tested" for claim in judged(piece, evidence))
+    assert (tmp_path / name / "smoke.png").read_bytes() == picture, "the same rows, the same bytes"
+
+
+@pytest.mark.parametrize("name", ["frontier-graph", "baselines"])
+def test_a_piece_on_certified_examples(name, tmp_path):
+    plan = Plan(budget="smoke", distribution="certified", tasks=("graph",))
+    evidence = reproduce(PIECES[name], plan, tmp_path / "runs", tmp_path)
+    assert (tmp_path / "smoke-certified.json").exists()
+    assert PIECES[name].table(evidence)
+    assert all("certified" not in row.get("letters", "") for row in evidence.rows)
+
+
+def test_finished_runs_are_used_again_and_damaged_ones_refused(tmp_path):
+    plan = Plan(budget="smoke")
+    piece = PIECES["frontier-graph"]
+    first = reproduce(piece, plan, tmp_path / "runs", tmp_path / "out")
+    weights = sorted((tmp_path / "runs").glob("*/model.safetensors"))
+    before = [file.stat().st_mtime_ns for file in weights]
+    again = reproduce(piece, plan, tmp_path / "runs", tmp_path / "out")
+    assert again.rows == first.rows
+    assert [file.stat().st_mtime_ns for file in weights] == before
+    weights[0].write_bytes(b"broken")
+    with pytest.raises(RunError, match="not a readable"):
+        reproduce(piece, plan, tmp_path / "runs", tmp_path / "out")
+
+
+def test_the_command_line(tmp_path):
+    done = deepen("reproduce", "list", cwd=tmp_path)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(PIECES)
+    done = deepen("reproduce", "frontier-graph", "--budget", "smoke", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["piece"] == "frontier-graph"
+    (tmp_path / "README.md").write_text("<!-- claims -->\nold\n<!-- /claims -->\n")
+    done = deepen("report", cwd=tmp_path)
+    assert done.stdout.split() == ["experiments/frontier-graph/README.md", "README.md"]
+    assert "one thinking step a hop" in (tmp_path / "README.md").read_text()
+    (tmp_path / "experiments/frontier-graph/smoke.json").write_text("{}")
+    done = deepen("report", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "smoke.json holds no results of frontier-graph" in done.stderr
+
+
+def test_bad_input_of_reproduce_and_report(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments, why in (
+        (["reproduce", "nothing"], "unknown piece 'nothing' (known: frontier-graph"),
+        (["reproduce", "ponder", "--budget", "huge"], "--budget"),
+        (["report"], "there is no README.md"),
+        (["report", "--readme", "None"], "no results in experiments"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+        error = capsys.readouterr().err
+        assert why in error
+        assert len(error.strip().splitlines()) == 1
+
+
+def test_budgets():
+    published = get_preset("logic", "act", 42)
+    assert Plan(budget="paper").fitted(published) == published
+    assert Plan(budget="cpu").fitted(get_preset("graph", "gnn", 1)) == get_preset("graph", "gnn", 1)
+    assert Plan(budget="cpu").fitted(published).train.updates < published.train.updates
+    assert Plan(budget="paper").seeds_for("logic") == Plan(budget="cpu").seeds_for("graph") == (42, 43, 44)
+    every = settings(Plan(budget="paper"))
+    told = {(row["width"], row["alpha"]) for row in published_figures()["supervision"]["per_seed"]}
+    assert told <= set(every)
+    assert {(128, alpha) for alpha in (0, 0.1, 0.25, 0.5, 0.75, 0.9, 1)} <= set(every)
+
+
+def test_published_summaries_follow_from_the_published_seeds():
+    """The table's mean and spread are those of its per-seed figures, so our summing-up is the paper's."""
+    table = published_figures()["baselines"]
+    for task in ("graph", "logic", "family"):
+        difficulties = table["id_difficulties"][task] + table["ood_difficulties"][task]
+        for model, seeds in table["per_seed"][task].items():
+            if len(seeds) < 3:
+                continue
+            rows = [
+                {"task": task, "seed": seed, "difficulty": difficulty, "accuracy": accuracy}
+                for seed, line in enumerate(seeds)
+                for difficulty, accuracy in zip(difficulties, line, strict=True)
+            ]
+            outside = scores(rows, "OOD")
+            inside = scores(rows, "ID")
+            assert sum(inside) / 3 == pytest.approx(table[task][model][0], abs=6e-4)
+            assert sum(outside) / 3 == pytest.approx(table[task][model][1], abs=6e-4)
+            assert pstdev(outside) == pytest.approx(table[task][model][2], abs=6e-4)
+
+
+def test_the_published_rule_differs_by_row():
+    tied, ours = get_preset("graph", "weight-tied"), get_preset("graph", "paper")
+    assert [published_steps(tied, hops) for hops in (1, 8, 12)] == [(8, 20), (8, 20), (12, 20)]
+    assert published_steps(ours, 12) == ours.grid.steps
+    assert published_steps(get_preset("logic", "weight-tied"), 2) == (24,)
+    assert published_steps(get_preset("graph", "gnn"), 2) == (6,)
+
+
+def baseline_rows(accuracy):
+    """Rows as if measured: accuracy(model, seed, hops)."""
+    graph = published_figures()["baselines"]
+    models = (*NAMES, *(f"transformer, {layers} layers" for layers in DEEPER))
+    return tuple(
+        {"task": "graph", "model": model, "seed": seed, "difficulty": hops, "rule": "fair"}
+        | {"accuracy": accuracy(model, seed, hops)}
+        for model in models
+        for seed in (42, 43, 44)
+        for hops in graph["id_difficulties"]["graph"] + graph["ood_difficulties"]["graph"]
+    )
+
+
+def test_verdicts_follow_the_rows():
+    def as_published(model, seed, hops):
+        limit = {"gnn": 5, "transformer": 6, "act": 6, "paper": 8, "weight-tied": 6 if seed == 42 else 8}
+        return 1.0 if hops <= limit.get(model, 6) else 0.5
+
+    def deeper_ones_extrapolate(model, seed, hops):
+        return 1.0 if "layers" in model else as_published(model, seed, hops)
+
+    def verdicts(accuracy):
+        rows = baseline_rows(accuracy)
+        evidence = Evidence(piece="baselines", plan=Plan(), rows=rows, runs=(), provenance={})
+        return [claim.verdict for claim in Baselines().claims(evidence)]
+
+    assert verdicts(as_published) == ["confirmed", "confirmed, with a caveat", "confirmed"]
+    assert verdicts(deeper_ones_extrapolate)[0] == "confirmed, with a caveat"
+    assert verdicts(lambda model, seed, hops: 1.0) == ["not confirmed"] * 3
+
+
+def test_what_counts_as_noise():
+    half = of_share(0.5, 500)
+    assert half.error == pytest.approx((0.25 / 504) ** 0.5)
+    assert of_share(1.0, 500).error > 0
+    assert of_seeds([0.7, 0.8, 0.9]).error == pytest.approx(0.1 / 3**0.5)
+    assert of_seeds([0.7], 0.02) == Estimate(value=0.7, error=0.02)
+    far = Compared(what="", ours=Estimate(value=0.6, error=0.01), published=Estimate(value=0.5, error=0.0))
+    assert not far.is_noise
+    assert far.noise == pytest.approx(0.0196)
+    assert Compared(what="", ours=half, published=of_share(0.53, 500)).is_noise
+
+
+def test_selecting_rows():
+    rows = [{"a": 1, "b": 2}, {"a": 1}, {"a": 2, "b": 2}]
+    assert select(rows, a=1, b=2) == rows[:1]
+
+
+def test_every_piece_has_a_page_with_results():
+    for name in PIECES:
+        folder = ROOT / "experiments" / name
+        assert read_best(PIECES[name], folder, "paper"), f"{name} has no results"
+        assert (folder / "README.md").exists()
