@@ -30,6 +30,7 @@ ROAD = [
     {"train", "grid", "reasoner", "bench"},
     {"report", "progress", "console"},
     {"evidence.published", "evidence.piece"},
+    {"evidence.memory_probe"},
     {
         "evidence.frontier",
         "evidence.baselines",
@@ -39,15 +40,23 @@ ROAD = [
         "evidence.gate_gradient",
         "evidence.inference_cost",
     },
-    {"evidence.reproduce", "evidence"},
+    {"evidence.reproduce", "evidence.pages", "evidence"},
     {""},  # the package itself: the public names
     {"verbs"},
-    {"verbs.train", "verbs.grid", "verbs.audit", "verbs.bench", "verbs.solve", "verbs.reproduce"},
+    {
+        "verbs.train",
+        "verbs.grid",
+        "verbs.audit",
+        "verbs.bench",
+        "verbs.solve",
+        "verbs.reproduce",
+        "verbs.report",
+    },
     {"__main__"},
 ]
 STATION = {name: number for number, names in enumerate(ROAD) for name in names}
 MODEL_SIDE = {"blocks", "fused", "perception", "core", "unroll", "readout", "loss", "model", "peers"}
-OPTIONAL = {"matplotlib", "sklearn"}  # heavy: only inside the function that needs it
+OPTIONAL = {"matplotlib", "sklearn", "transformers"}  # heavy: only inside the function that needs it
 
 
 def modules():

@@ -98,11 +98,12 @@ def unroll(
     kept: list[tuple[int, Tensor]] = []
     for t in range(1, max(ends) + 1):
         num_needed = scene.first.shape[1] if may_stop_early else scene.num_needed(ahead + max(ends) - t)
-        before, state = state, step(state, scene, taken + t, num_needed)
+        after = step(state, scene, taken + t, num_needed)
         stops = limits[here] == t
         if halt.patience is not None:
-            in_a_row = torch.where(halt.wants_to_stop(before, state, scene), in_a_row + 1, 0)
+            in_a_row = torch.where(halt.wants_to_stop(state, after, scene), in_a_row + 1, 0)
             stops = stops | (in_a_row >= halt.patience)
+        state = after  # and nothing else holds on to the state before it
         someone_stops = t in ends or (may_stop_early and bool(stops.any()))
         if t in keep or (someone_stops and not ahead):
             logits = read(state, scene)
