@@ -19,6 +19,7 @@ from deepen.evidence.piece import (
     Piece,
     Plan,
     Row,
+    Verdict,
     distinct,
     fewest_updates,
     markdown,
@@ -33,7 +34,7 @@ from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import save_figure
 
-FURTHER = 40  # the published cap is 20 to 24 steps
+LATER, FURTHER = 30, 40  # the published cap is 20 to 24 steps
 
 
 class Frontier(Piece):
@@ -63,7 +64,7 @@ class Frontier(Piece):
     def measure(self, model: Model, config: RunConfig, plan: Plan) -> list[Row]:
         difficulties = config.grid.difficulties
         around = {h + change for h in difficulties for change in (-1, 0, 1)} - {0}
-        steps = sorted({*config.grid.steps, *around, FURTHER})
+        steps = sorted({*config.grid.steps, *around, LATER, FURTHER})
         grid = changed(config, grid__steps=steps).grid
         with Bar(f"measuring {config.run_name}", len(difficulties) * grid.num_examples) as bar:
             found = measure(model, config, grid, watch=bar.show)
@@ -106,7 +107,9 @@ class Frontier(Piece):
         figures = f"chance at T = h - 1 and solved at T = h in every seed: {_listed(sharp)} hops"
         if late:
             figures += f"; solved later: {_listed(late)}"
-        verdict = "not confirmed" if len(sharp) < 4 else "confirmed, with a caveat" if late else "confirmed"
+        verdict: Verdict = "confirmed, with a caveat" if late else "confirmed"
+        if len(sharp) < 4:
+            verdict = "not confirmed"
         return Claim(
             claim="A sharp frontier on graphs: one thinking step a hop",
             verdict=verdict,
@@ -126,16 +129,19 @@ class Frontier(Piece):
             for cell in select(evidence.rows, letters="whole alphabet", steps=20)
             if cell["difficulty"] in (10, 12)
         ]
-        is_wall = solved >= 0.95 and max(beyond) <= 0.65
+        verdict: Verdict = "not confirmed"
+        if solved >= 0.95 and max(beyond) <= 0.65:
+            # Late is not never: the published table of depth embeddings ends at 20 steps.
+            verdict = "confirmed, with a caveat" if max(further) >= 0.95 else "confirmed"
         figures = (
             f"at T = 20: 8 hops {solved:.3f}, 10 and 12 hops {_listed(beyond)};"
-            f" at T = {FURTHER} {_listed(further)}"
+            f" at T = {FURTHER}, twice the published cap, {_listed(further)}"
         )
         if letters:
             figures += f"; with letters from the whole alphabet {_listed(letters)}"
         return Claim(
             claim="8 hops (1.6 times the training range) are solved, 10 and 12 collapse to chance at d = 128",
-            verdict="confirmed" if is_wall else "not confirmed",
+            verdict=verdict,
             figures=figures,
         )
 
@@ -154,9 +160,9 @@ class Frontier(Piece):
             f" {shortcut:.3f}; ours {best:.3f} after {100 * share:.0f} % of the published updates"
         )
         tested = share >= 1 and abs(best - theirs) <= 0.03
-        verdict = "confirmed" if tested else "not tested" if share < 1 else "not confirmed"
-        if verdict != "not confirmed" and shortcut >= theirs:
-            verdict = "confirmed, with a caveat" if tested else "not tested"
+        verdict: Verdict = "confirmed" if tested else "not tested" if share < 1 else "not confirmed"
+        if tested and shortcut >= theirs:
+            verdict = "confirmed, with a caveat"
         claim = {
             "logic": "Logic holds 90 % and more at depth 14, gradually, and does not degrade up to T = 24",
             "family": "Unstructured text reaches a lower plateau and degrades slowly, by chasing pointers",
