@@ -19,6 +19,7 @@ from deepen.evidence.memory_probe import (
     in_fresh_process,
     measure_cache,
     measure_core,
+    measure_latency,
     measure_model,
 )
 from deepen.evidence.piece import (
@@ -82,16 +83,20 @@ class InferenceCost(Piece):
 
     def measure_untrained(self, plan: Plan) -> list[Row]:
         setting, threads = SETTINGS[plan.budget], torch.get_num_threads()
-        points = [(batch, T) for batch in setting.batches for T in setting.steps]
-        rows = [measure_model(CORE, LENGTH)]
-        with Bar("measuring", len(setting.backbones) + len(points)) as bar:
+        core, steps = setting.core, setting.steps
+        rows, done = [measure_model(CORE, LENGTH)], 0
+        with Bar("measuring", len(setting.backbones) + len(setting.batches) * (1 + len(steps))) as bar:
             # The backbones first: whoever lacks their library should not learn it at the end.
-            for done, backbone in enumerate(setting.backbones, start=1):
-                rows += in_fresh_process(measure_cache, backbone, LENGTH, setting.steps, threads)
-                bar.show(done)
-            for done, (batch, T) in enumerate(points, start=len(setting.backbones) + 1):
-                rows.append(in_fresh_process(measure_core, setting.core, batch, LENGTH, T, threads))
-                bar.show(done, f"B = {batch}, T = {T}")
+            for backbone in setting.backbones:
+                rows += in_fresh_process(measure_cache, backbone, LENGTH, steps, threads)
+                bar.show(done := done + 1)
+            for batch in setting.batches:
+                seconds = in_fresh_process(measure_latency, core, batch, LENGTH, steps, threads)
+                bar.show(done := done + 1, f"B = {batch}")
+                for T in steps:
+                    memory = in_fresh_process(measure_core, core, batch, LENGTH, T, threads)
+                    rows.append({**memory, "seconds": seconds[T]})
+                    bar.show(done := done + 1, f"B = {batch}, T = {T}")
         return rows
 
     def compare(self, evidence: Evidence) -> list[Compared]:

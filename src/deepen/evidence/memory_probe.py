@@ -3,7 +3,8 @@
 Live bytes are exact: the profiler reports every allocation and release of a tensor's memory, from before
 the weights exist, and the peak of their sum is taken. What the arithmetic library takes for itself is not
 among them. Resident memory has that too, and the code that is loaded at first use, and what the C library
-keeps of freed memory: a bound from above. Seconds are measured without the profiler, which slows down.
+keeps of freed memory: a bound from above. Seconds are measured without the profiler, which slows down, and
+all T of a batch in turns, so that a slow spell of the machine does not look like a property of one T.
 """
 
 import multiprocessing
@@ -32,6 +33,7 @@ from deepen.shapes import Scene, State
 from deepen.unroll import Fixed, unroll
 
 LEAST_REPEATS, MOST_REPEATS, ENOUGH_SECONDS = 3, 30, 2.0
+LEAST_ROUNDS, MOST_ROUNDS, ENOUGH_SECONDS_OF_ROUNDS = 5, 30, 15.0
 GENERATED = 8  # tokens that are timed
 
 Result = TypeVar("Result")
@@ -124,6 +126,26 @@ def _never_read(state: State, scene: Scene) -> NoReturn:
     raise AssertionError("the answer is still ahead")
 
 
+def measure_latency(
+    config: CoreConfig, batch: int, length: int, steps: Sequence[int], threads: int
+) -> dict[int, float]:
+    """T -> seconds, the median of rounds in which every T has its turn."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()  # as whenever a model answers
+    thinker = Thinker.of(config, batch, length)
+    thinker.think(max(steps))
+    times: dict[int, list[float]] = {T: [] for T in steps}
+    began = perf_counter()
+    for done in range(MOST_ROUNDS):
+        if done >= LEAST_ROUNDS and perf_counter() - began > ENOUGH_SECONDS_OF_ROUNDS:
+            break
+        for T, seconds in times.items():
+            started = perf_counter()
+            thinker.think(T)
+            seconds.append(perf_counter() - started)
+    return {T: median(seconds) for T, seconds in times.items()}
+
+
 def measure_core(config: CoreConfig, batch: int, length: int, steps: int, threads: int) -> Row:
     """One point; resident memory first, while the process is fresh."""
     torch.set_num_threads(threads)
@@ -132,9 +154,6 @@ def measure_core(config: CoreConfig, batch: int, length: int, steps: int, thread
         Thinker.of(config, batch, length).think(steps)
 
     process_bytes = peak_resident_bytes(from_nothing)
-    keep_freed_memory()  # as whenever a model answers
-    thinker = Thinker.of(config, batch, length)
-    seconds = median_seconds(lambda: lambda: thinker.think(steps))
     return {
         "kind": "core",
         "width": config.width,
@@ -144,7 +163,6 @@ def measure_core(config: CoreConfig, batch: int, length: int, steps: int, thread
         "steps": steps,
         "live_bytes": peak_live_bytes(from_nothing),
         "process_bytes": process_bytes,
-        "seconds": seconds,
     }
 
 
