@@ -40,7 +40,8 @@ Made by `deepen reproduce {name} --budget {budget}`; all rows are in `{stem}.jso
 ## Everything
 <!-- table -->
 <!-- /table -->
-
+"""
+OF_RUNS = """
 ## On certified examples
 <!-- certified -->
 <!-- /certified -->
@@ -88,24 +89,24 @@ def write_pages(pieces: Mapping[str, Piece], experiments: Path, readme: Path | N
         page = folder / "README.md"
         stem = evidence.plan.stem
         if not page.exists():
+            skeleton = SKELETON + OF_RUNS * bool(evidence.runs)
             page.write_text(
-                SKELETON.format(title=piece.title, name=name, stem=stem, budget=evidence.plan.budget)
+                skeleton.format(title=piece.title, name=name, stem=stem, budget=evidence.plan.budget)
             )
         piece.draw(evidence, folder / f"{stem}.png")
         claims = judged(piece, evidence)
-        certified = read_best(piece, folder, "certified")
-        if certified is not None:
-            piece.draw(certified, folder / f"{certified.plan.stem}.png")
-        fill_page(
-            page,
-            {
-                "claims": claims_table(claims),
-                "comparison": comparison_table(piece.compare(evidence)),
-                "table": piece.table(evidence),
-                "certified": _certified(piece, certified),
-                "runs": runs_table([one for one in (evidence, certified) if one is not None]),
-            },
-        )
+        tables = {
+            "claims": claims_table(claims),
+            "comparison": comparison_table(piece.compare(evidence)),
+            "table": piece.table(evidence),
+        }
+        if evidence.runs:
+            certified = read_best(piece, folder, "certified")
+            if certified is not None:
+                piece.draw(certified, folder / f"{certified.plan.stem}.png")
+            tables["certified"] = _certified(piece, certified)
+            tables["runs"] = runs_table([one for one in (evidence, certified) if one is not None])
+        fill_page(page, tables)
         written.append(page)
         lines += [
             (f"[{name}]({page.parent}/README.md)", one.claim, one.verdict, one.figures) for one in claims

@@ -221,17 +221,12 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def comparison_table(compared: Iterable[Compared]) -> str:
     """Ours, published, the difference, and whether it is inside the noise."""
-    rows = [
-        (
-            one.what,
-            f"{one.ours.value:.3f}",
-            f"{one.published.value:.3f}",
-            f"{one.difference:+.3f}",
-            f"{one.noise:.3f}",
-            "yes" if one.is_noise else "no",
-        )
-        for one in compared
-    ]
+    rows = []
+    for one in compared:
+        digits = 0 if one.published.value >= 1000 else 3
+        difference = f"{one.difference:+,.{digits}f}"
+        figures = [f"{value:,.{digits}f}" for value in (one.ours.value, one.published.value)]
+        rows.append((one.what, *figures, difference, one.noise, "yes" if one.is_noise else "no"))
     return markdown(("figure", "ours", "published", "difference", "noise", "inside the noise"), rows)
 
 
