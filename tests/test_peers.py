@@ -9,7 +9,7 @@ from conftest import ROOT, assert_close, batch_of, changed, tiny
 from torch import nn
 from torch.nn import functional as F
 
-from deepen.batches import Stream, collate
+from deepen.batches import Stream, collate, training_example
 from deepen.config import ConfigError
 from deepen.grid import tally
 from deepen.loss import blended_loss, known_within
@@ -184,11 +184,35 @@ def test_leaving_out_questions_that_have_halted_changes_nothing(monkeypatch):
         assert_close(ours, theirs)
 
 
-def test_the_ponder_cost_counts_every_node_and_padding():
-    config = tiny_peer("graph", "act")
-    batch = Stream(config)[0]
-    assert batch.tokens.numel() == 8 * batch.graphs.allowed.shape[1]
-    assert batch.tokens.shape[1] > Stream(tiny("graph"))[0].tokens.shape[1]
+@torch.no_grad()
+@pytest.mark.parametrize("slots", [20, None])
+def test_the_ponder_cost_counts_every_node_and_with_slots_padding_too(slots):
+    config = tiny_peer("graph", "act", model__act__slots=slots)
+    model = build(config.model).eval()
+    drawn = [training_example(config, index) for index in range(8)]
+    encoded = [get_task("graph").encode(one.question) for one in drawn]
+    batch = collate(encoded, [one.label for one in drawn], whole=True, slots=slots)
+    step, scene = model.begin(batch)
+    together = model.cost(unroll(step, model.read, scene, model.halting_in_training(20)), scene)
+    total, num = 0.0, 0
+    for one in encoded:  # each graph alone, and an empty one for its padding
+        alone = collate([one], [True], whole=True)
+        step, scene = model.begin(alone)
+        output = unroll(step, model.read, scene, model.halting_in_training(20))
+        state = output.state
+        total += float((state.num_updates + state.left * ~state.running).sum())
+        num += len(one.tokens)
+        if slots:
+            step, scene = model.begin(collate([one], [True], whole=True, slots=len(one.tokens) + 1))
+            state = unroll(step, model.read, scene, model.halting_in_training(20)).state
+            padding = scene.graphs.slot == len(one.tokens)  # the last slot, of a node too many
+            each = (state.num_updates + state.left * ~state.running)[0][padding]
+            assert len(each) == 1
+            total += float(each[0]) * (slots - len(one.tokens))
+            num += slots - len(one.tokens)
+    assert_close(together, torch.tensor(0.01 * total / num))
+    if slots:
+        assert Stream(config)[0].tokens.numel() == 8 * slots
 
 
 @pytest.mark.parametrize(("task", "preset"), PEERS)

@@ -114,6 +114,8 @@ class ActConfig(Record):
     """A position halts once its chances add up to 1 - epsilon."""
     ponder: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the mean number of updates in the loss."""
+    slots: Positive | None = None
+    """On graphs, how many nodes the mean is taken over, padding among them; None: the nodes themselves."""
     drop_remainder: bool = False
     """As published: what the cap leaves of a position's weights is lost, in its state and in the cost."""
 

@@ -21,6 +21,7 @@ from deepen.config import (
 
 Preset = Callable[[int], RunConfig]
 LAYERS = {"graph": 6, "logic": 8, "family": 5}
+SLOTS = {"graph": 20, "logic": None, "family": None}  # what the published ponder cost is a mean over
 CAPS = {"graph": 20, "logic": 24, "family": 20}  # steps of the peers, and rows of their depth tables
 
 
@@ -142,7 +143,7 @@ def adaptive_time(seed: int, paper: Preset) -> RunConfig:
     return changed(
         config,
         preset="act",
-        model__act={"cap": cap, "drop_remainder": True},
+        model__act={"cap": cap, "slots": SLOTS[config.task], "drop_remainder": True},
         train__steps=(cap, cap),
         grid__steps=(cap,),
     )

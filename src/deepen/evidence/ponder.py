@@ -39,14 +39,17 @@ from deepen.report import save_figure
 from deepen.tasks import Example, get_task
 from deepen.unroll import unroll
 
+AS_SHORT = "published, as short"
 CONTROLS: dict[str, dict[str, object]] = {
+    AS_SHORT: {},
     "halting bias -3": {"model__act__halt_bias": -3.0},
     "halting bias 1": {"model__act__halt_bias": 1.0},
     "no ponder cost": {"model__act__ponder": 0.0},
     "ponder weight .1": {"model__act__ponder": 0.1},
+    "padding not counted": {"model__act__slots": None},
     "remainder kept": {"model__act__drop_remainder": False},
 }
-CONTROL_UPDATES = 1_500  # at the budget of a CPU
+CONTROL_UPDATES = 1_500  # at the budget of a CPU; hence the published setting once more, as short
 PUBLISHED = "published"
 
 
@@ -64,9 +67,12 @@ class Ponder(Piece):
         ]
         if "graph" in plan.tasks:
             base = plan.fitted(get_preset("graph", "act", plan.seeds_for("graph")[0]))
+            controls = CONTROLS
             if plan.budget == "cpu":
                 base = changed(base, train__updates=CONTROL_UPDATES)
-            jobs += [Job(changed(base, **changes), {"variant": name}) for name, changes in CONTROLS.items()]
+            else:
+                controls = {name: changes for name, changes in CONTROLS.items() if changes}
+            jobs += [Job(changed(base, **changes), {"variant": name}) for name, changes in controls.items()]
         return jobs
 
     def measure(self, model: Model, config: RunConfig, plan: Plan) -> list[Row]:

@@ -37,6 +37,7 @@ from deepen.progress import Bar
 from deepen.report import save_figure
 
 OUTSIDE = (6, 8, 10, 12)
+DEEPER_WIDTH = 256  # at which the paper finds silent thinking to solve 10 hops
 FURTHER = 40  # twice the published cap
 TRAINED_STEPS = range(1, 9)
 FIGURES = ("step1_12hop", "hop10", "ood", "train_step_mean")
@@ -70,8 +71,10 @@ class Supervision(Piece):
                         _config(plan, width, alpha, seed), {"width": width, "alpha": alpha, "labels": "final"}
                     )
                 )
-        width = jobs[0].names["width"]
-        for seed in plan.seeds_for("graph")[:1]:
+        # Where silent thinking is said to go deeper.
+        width = min(DEEPER_WIDTH, max(width for width, _ in settings(plan)))
+        known_seeds = plan.seeds_for("graph")[: None if plan.budget == "paper" else 1]
+        for seed in known_seeds:
             known = changed(_config(plan, width, 1.0, seed), train__step_labels="within")
             jobs.append(Job(known, {"width": width, "alpha": 1.0, "labels": "within t"}))
         return jobs
