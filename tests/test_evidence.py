@@ -1,6 +1,7 @@
 """Every piece of evidence at the smoke budget, and the rules by which results are judged."""
 
 import json
+from random import Random
 from statistics import pstdev
 
 import pytest
@@ -164,14 +165,30 @@ def test_verdicts_follow_the_rows():
 
 def test_what_counts_as_noise():
     half = of_share(0.5, 500)
-    assert half.error == pytest.approx((0.25 / 504) ** 0.5)
-    assert of_share(1.0, 500).error > 0
-    assert of_seeds([0.7, 0.8, 0.9]).error == pytest.approx(0.1 / 3**0.5)
-    assert of_seeds([0.7], 0.02) == Estimate(value=0.7, error=0.02)
-    far = Compared(what="", ours=Estimate(value=0.6, error=0.01), published=Estimate(value=0.5, error=0.0))
+    assert half.sampling == pytest.approx((0.25 / 504) ** 0.5)
+    assert of_share(1.0, 500).sampling > 0
+    assert of_seeds([0.7, 0.8, 0.9]).spread == pytest.approx(0.1)
+    assert of_seeds([0.7], 0.02) == Estimate(value=0.7, sampling=0.02)
+    far = Compared(what="", ours=Estimate(value=0.6, sampling=0.01), published=Estimate(value=0.5))
     assert not far.is_noise
     assert far.noise == pytest.approx(0.0196)
     assert Compared(what="", ours=half, published=of_share(0.53, 500)).is_noise
+    assert Compared(what="", ours=Estimate(value=1), published=Estimate(value=2)).noise == 0
+
+
+def test_two_sets_of_three_seeds_of_the_same_thing_are_rarely_told_apart():
+    draw = Random(0)
+    false_alarms = 0
+    for _ in range(2000):
+        ours, theirs = (of_seeds([draw.gauss(0, 1) for _ in range(3)]) for _ in range(2))
+        false_alarms += not Compared(what="", ours=ours, published=theirs).is_noise
+    assert 0.03 < false_alarms / 2000 < 0.07
+
+
+def test_one_seed_is_taken_to_vary_as_the_others_do():
+    """The paper's own first seed without gate (.625) is inside the noise of the paper's own mean (.712)."""
+    theirs = of_seeds([0.625, 0.76, 0.75])
+    assert Compared(what="", ours=of_seeds([0.625]), published=theirs).is_noise
 
 
 def test_selecting_rows():

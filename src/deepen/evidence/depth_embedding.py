@@ -24,7 +24,6 @@ from deepen.config import RunConfig, changed
 from deepen.evidence.piece import (
     Claim,
     Compared,
-    Estimate,
     Evidence,
     Job,
     Piece,
@@ -50,7 +49,6 @@ VARIANTS = ("baseline", "zero", "clamp", "reinit")
 DRAWS = (1234, 5678, 9012)
 AGREE = 0.005  # "at most .5 percentage points"
 CELL_AGREES = 0.02  # a single cell that differs by more makes a caveat
-ROUNDED = 0.0003  # the error of a figure given with three digits
 
 
 class DepthEmbedding(Piece):
@@ -101,21 +99,15 @@ class DepthEmbedding(Piece):
         compared = []
         for task in distinct(evidence.rows, "task"):
             rows = select(evidence.rows, task=task, trained="published")
+            published_num = published_figures()["training"][task]["test_per_difficulty"] * len(
+                published_figures()["baselines"]["ood_difficulties"][task]
+            )
             for variant, theirs in published["ood_beyond"][task].items():
                 cells = _corner(rows, variant=variant)
                 # Every T of a difficulty, and every draw, is asked the same questions.
                 num = cells[0]["num"] * len(distinct(cells, "difficulty"))
                 what = f"{task}, {variant}: unseen difficulties, T beyond training"
-                ours, theirs = of_share(_mean(cells), num), of_share(theirs, num)
-                compared.append(Compared(what=what, ours=ours, published=theirs))
-            gate = select(rows, kind="gate")
-            last = len(select(gate, steps_range="in"))
-            for row in gate[last - 1 : last + 1]:
-                what = (
-                    f"{task}, mean gate at t = {row['t']}, {row['steps_range']} training (theirs with pads)"
-                )
-                ours = Estimate(value=row["mean"], error=row["error"])
-                theirs = Estimate(value=published["gate_mean"][task][row["t"] - 1], error=ROUNDED)
+                ours, theirs = of_share(_mean(cells), num), of_share(theirs, published_num)
                 compared.append(Compared(what=what, ours=ours, published=theirs))
         return compared
 

@@ -25,6 +25,7 @@ from deepen.evidence.piece import (
     markdown,
     of_seeds,
     of_share,
+    sampling_error,
     select,
 )
 from deepen.evidence.published import published_figures
@@ -73,17 +74,17 @@ class Frontier(Piece):
     def compare(self, evidence: Evidence) -> list[Compared]:
         ours = select(evidence.rows, letters="published")
         compared = []
-        for difficulty, accuracies in zip(
-            self.published["difficulty"], self.published["accuracy"], strict=True
-        ):
-            for steps, accuracy in zip(self.published["steps"], accuracies, strict=True):
+        num = published_figures()["training"][self.task]["test_per_difficulty"]
+        theirs = self.published
+        for difficulty, line in zip(theirs["difficulty"], theirs["accuracy"], strict=True):
+            for steps, accuracy in zip(theirs["steps"], line, strict=True):
                 cells = select(ours, difficulty=difficulty, steps=steps)
-                shares = [of_share(cell["accuracy"], cell["num"]) for cell in cells]
+                accuracies = [cell["accuracy"] for cell in cells]
                 compared.append(
                     Compared(
                         what=f"{difficulty} at T = {steps}",
-                        ours=of_seeds([one.value for one in shares], max(one.error for one in shares)),
-                        published=of_share(accuracy, cells[0]["num"]),
+                        ours=of_seeds(accuracies, sampling_error(mean(accuracies), cells[0]["num"])),
+                        published=of_share(accuracy, num),
                     )
                 )
         return compared

@@ -96,7 +96,7 @@ class GateGradient(Piece):
                     Compared(
                         what=f"log10 {column.replace('_', ' ')}, logic, initial, {_named(bias)}, T = {AT}",
                         ours=of_seeds(values),
-                        published=Estimate(value=log10(decay), error=0.0),
+                        published=Estimate(value=log10(decay)),
                     )
                 )
         return compared

@@ -285,9 +285,7 @@ class InferenceCost(Piece):
 
 def _exactly(what: str, ours: float, published: float) -> Compared:
     """Nothing of this is random."""
-    return Compared(
-        what=what, ours=Estimate(value=ours, error=0), published=Estimate(value=published, error=0)
-    )
+    return Compared(what=what, ours=Estimate(value=ours), published=Estimate(value=published))
 
 
 def _is_published_scale(evidence: Evidence) -> bool:

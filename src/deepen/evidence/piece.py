@@ -114,22 +114,35 @@ class Evidence(Record):
 
 
 class Estimate(Record):
-    """A figure and its standard error."""
+    """A figure, and the two reasons why it would be another one next time."""
 
     value: float
-    error: float
+    sampling: float = 0.0
+    """Standard error from the number of examples, which are the same for every seed."""
+    spread: float | None = None
+    """Standard deviation over trainings with other seeds; None if there is only one."""
+    seeds: int = 1
+
+
+def sampling_error(share: float, num: int) -> float:
+    """Of a share of `num` trials; two imagined successes and failures keep 0 and 1 from looking exact."""
+    centre = (share * num + 2) / (num + 4)
+    return sqrt(centre * (1 - centre) / (num + 4))
 
 
 def of_share(share: float, num: int) -> Estimate:
-    """A share of `num` trials; two imagined successes and failures keep 0 and 1 from looking exact."""
-    centre = (share * num + 2) / (num + 4)
-    return Estimate(value=share, error=sqrt(centre * (1 - centre) / (num + 4)))
+    """One model's share of `num` trials."""
+    return Estimate(value=share, sampling=sampling_error(share, num))
 
 
-def of_seeds(values: Sequence[float], least_error: float = 0.0) -> Estimate:
-    """The mean over seeds; `least_error` is that of a single seed's figure, from its number of examples."""
-    spread = stdev(values) if len(values) > 1 else 0.0
-    return Estimate(value=mean(values), error=max(spread, least_error) / sqrt(len(values)))
+def of_seeds(values: Sequence[float], sampling: float = 0.0) -> Estimate:
+    """The mean over seeds; `sampling` is the error of a single one's figure."""
+    spread = stdev(values) if len(values) > 1 else None
+    return Estimate(value=mean(values), sampling=sampling, spread=spread, seeds=len(values))
+
+
+# 97.5 % quantiles of Student's distribution, by degrees of freedom; 0: no seed but one on either side.
+STUDENT = (1.96, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 
 
 class Compared(Record):
@@ -145,8 +158,16 @@ class Compared(Record):
 
     @property
     def noise(self) -> float:
-        """Two such figures differ by less than this 19 times out of 20, if nothing else differs."""
-        return 1.96 * hypot(self.ours.error, self.published.error)
+        """Two such figures differ by less than this about 19 times out of 20, if nothing else differs.
+
+        A side with one seed is taken to vary as the other one does. 0: nothing here is random.
+        """
+        both = (self.ours, self.published)
+        known = [one for one in both if one.spread is not None]
+        borrowed = max((one.spread or 0.0 for one in known), default=0.0)
+        trained = sum((borrowed if one.spread is None else one.spread) ** 2 / one.seeds for one in both)
+        student = STUDENT[min(sum(one.seeds - 1 for one in known), len(STUDENT) - 1)]
+        return hypot(student * sqrt(trained), 1.96 * hypot(*(one.sampling for one in both)))
 
     @property
     def is_noise(self) -> bool:
@@ -226,7 +247,8 @@ def comparison_table(compared: Iterable[Compared]) -> str:
         digits = 0 if one.published.value >= 1000 else 3
         difference = f"{one.difference:+,.{digits}f}"
         figures = [f"{value:,.{digits}f}" for value in (one.ours.value, one.published.value)]
-        rows.append((one.what, *figures, difference, one.noise, "yes" if one.is_noise else "no"))
+        inside = ("yes" if one.is_noise else "no") if one.noise else "not random"
+        rows.append((one.what, *figures, difference, f"{one.noise:.3f}", inside))
     return markdown(("figure", "ours", "published", "difference", "noise", "inside the noise"), rows)
 
 

@@ -26,7 +26,7 @@ from deepen.evidence.piece import (
     distinct,
     markdown,
     of_seeds,
-    of_share,
+    sampling_error,
     select,
 )
 from deepen.evidence.published import published_figures
@@ -40,6 +40,7 @@ OUTSIDE = (6, 8, 10, 12)
 DEEPER_WIDTH = 256  # at which the paper finds silent thinking to solve 10 hops
 FURTHER = 40  # twice the published cap
 TRAINED_STEPS = range(1, 9)
+TESTED = 500  # graphs for each number of hops, here and there
 FIGURES = ("step1_12hop", "hop10", "ood", "train_step_mean")
 
 
@@ -115,13 +116,12 @@ class Supervision(Piece):
                 continue
             for figure in FIGURES:
                 values, others = [row[figure] for row in ours], [row[figure] for row in theirs]
-                num = 12_000 if figure == "train_step_mean" else ours[0]["num"]
-                least = of_share(mean(values), num).error
+                num = 12_000 if figure == "train_step_mean" else TESTED * (4 if figure == "ood" else 1)
                 compared.append(
                     Compared(
                         what=f"d = {width}, alpha = {alpha:g}, {figure}",
-                        ours=of_seeds(values, least),
-                        published=of_seeds(others, least),
+                        ours=of_seeds(values, sampling_error(mean(values), num)),
+                        published=of_seeds(others, sampling_error(mean(others), num)),
                     )
                 )
         return compared
