@@ -120,7 +120,7 @@ def fill_page(page: Path, tables: Mapping[str, str]) -> None:
     """Put each table between its markers, <!-- name --> and <!-- /name -->, in a Markdown page."""
     text = page.read_text()
     for name, content in tables.items():
-        if f"<!-- {name} -->\n" not in text:
+        if f"<!-- {name} -->\n" not in text or f"<!-- /{name} -->\n" not in text:
             raise ValueError(
                 f"{page} has no place for '{name}': it needs <!-- {name} --> and <!-- /{name} -->"
             )

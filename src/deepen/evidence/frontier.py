@@ -43,6 +43,7 @@ class Frontier(Piece):
 
     def __init__(self, task: TaskName) -> None:
         self.task = task
+        self.tasks = (task,)
         self.name = f"frontier-{task}"
         self.title = f"Experiment {'I' * (1 + ['graph', 'logic', 'family'].index(task))}: {task}"
 
@@ -127,19 +128,19 @@ class Frontier(Piece):
         further = [at(10, FURTHER), at(12, FURTHER)]
         letters = [
             cell["accuracy"]
-            for cell in select(evidence.rows, letters="whole alphabet", steps=20)
+            for cell in select(evidence.rows, letters="whole alphabet", steps=FURTHER)
             if cell["difficulty"] in (10, 12)
         ]
         verdict: Verdict = "not confirmed"
         if solved >= 0.95 and max(beyond) <= 0.65:
             # Late is not never: the published table of depth embeddings ends at 20 steps.
-            verdict = "confirmed, with a caveat" if max(further) >= 0.95 else "confirmed"
+            verdict = "confirmed, with a caveat" if max(*further, *letters) >= 0.9 else "confirmed"
         figures = (
             f"at T = 20: 8 hops {solved:.3f}, 10 and 12 hops {_listed(beyond)};"
             f" at T = {FURTHER}, twice the published cap, {_listed(further)}"
         )
         if letters:
-            figures += f"; with letters from the whole alphabet {_listed(letters)}"
+            figures += f", with letters of the whole alphabet {_listed(letters)}"
         return Claim(
             claim="8 hops (1.6 times the training range) are solved, 10 and 12 collapse to chance at d = 128",
             verdict=verdict,
@@ -147,26 +148,26 @@ class Frontier(Piece):
         )
 
     def _plateau(self, evidence: Evidence) -> Claim:
-        """Texts: whether the published score needs the published depth, and what ours was."""
-        difficulties, steps = self.published["difficulty"], self.published["steps"]
-        deepest = difficulties[-1]
-        theirs = max(self.published["accuracy"][-1])
+        """Texts: the published score at the deepest level, and whether it takes that depth."""
+        deepest, steps = self.published["difficulty"][-1], self.published["steps"]
+        theirs = self.published["accuracy"][-1][-1]
         ours = select(evidence.rows, difficulty=deepest)
-        best = max(mean(cell["accuracy"] for cell in select(ours, steps=T)) for T in steps)
+        accuracy = mean(cell["accuracy"] for cell in select(ours, steps=steps[-1]))
         few = max(T for T in distinct(ours, "steps") if deepest // 2 >= T)
         shortcut = select(ours, steps=few)[0]["ceiling"]
         share = fewest_updates(evidence, self.task)
         figures = (
-            f"published {theirs:.3f} at depth {deepest}; a look-up with {few} steps of work scores"
-            f" {shortcut:.3f}; ours {best:.3f} after {100 * share:.0f} % of the published updates"
+            f"depth {deepest}, T = {steps[-1]}: published {theirs:.3f}; a look-up with {few} steps of work"
+            f" scores {shortcut:.3f}; ours {accuracy:.3f} after {100 * share:.1f} % of the published updates"
         )
-        tested = share >= 1 and abs(best - theirs) <= 0.03
-        verdict: Verdict = "confirmed" if tested else "not tested" if share < 1 else "not confirmed"
-        if tested and shortcut >= theirs:
-            verdict = "confirmed, with a caveat"
+        verdict: Verdict = "not confirmed"
+        if share < 1:
+            verdict = "not tested"
+        elif accuracy >= theirs - 0.03:
+            verdict = "confirmed, with a caveat" if shortcut >= theirs else "confirmed"
         claim = {
-            "logic": "Logic holds 90 % and more at depth 14, gradually, and does not degrade up to T = 24",
-            "family": "Unstructured text reaches a lower plateau and degrades slowly, by chasing pointers",
+            "logic": "Logic holds 90 % and more at depth 14, and still at T = 24",
+            "family": "Unstructured text degrades slowly, to a low plateau at depth 9",
         }[self.task]
         return Claim(claim=claim, verdict=verdict, figures=figures)
 

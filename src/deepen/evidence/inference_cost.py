@@ -75,6 +75,7 @@ class InferenceCost(Piece):
 
     name = "inference-cost"
     title = "Computational and memory complexity"
+    tasks = ()
 
     @property
     def published(self) -> dict[str, Any]:

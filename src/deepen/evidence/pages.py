@@ -4,21 +4,21 @@ Nothing is trained or measured here. Of several budgets in a folder the largest 
 """
 
 from collections.abc import Mapping
+from os.path import relpath
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from deepen.config import explain
 from deepen.evidence.piece import (
     Budget,
     Claim,
     Distribution,
     Evidence,
+    EvidenceError,
     Piece,
     Plan,
     claims_table,
     comparison_table,
     markdown,
+    read_evidence,
     runs_table,
 )
 from deepen.report import fill_page
@@ -29,9 +29,8 @@ SKELETON = """# {title}
 <!-- claims -->
 <!-- /claims -->
 
-![{name}]({stem}.png)
-
-Made by `deepen reproduce {name} --budget {budget}`; all rows are in `{stem}.json`.
+<!-- picture -->
+<!-- /picture -->
 
 ## Beside the published figures
 <!-- comparison -->
@@ -41,6 +40,10 @@ Made by `deepen reproduce {name} --budget {budget}`; all rows are in `{stem}.jso
 <!-- table -->
 <!-- /table -->
 """
+OTHER_MODEL = (
+    "Trained and tested on certified examples, by the same rules; published figures in it are of published"
+    " examples. Nodes have no names here, since certified graphs have more of them than the alphabet letters."
+)
 OF_RUNS = """
 ## On certified examples
 <!-- certified -->
@@ -52,21 +55,15 @@ OF_RUNS = """
 """
 
 
-class EvidenceError(ValueError):
-    """A file of results that cannot be read; the message says which and why."""
-
-
 def read_best(piece: Piece, folder: Path, distribution: Distribution) -> Evidence | None:
     """The results of the largest budget, or None if there are none."""
     for budget in BUDGETS:
         file = folder / f"{Plan(budget=budget, distribution=distribution).stem}.json"
         if file.exists():
-            try:
-                return Evidence.model_validate_json(file.read_bytes())
-            except ValidationError as error:
-                raise EvidenceError(
-                    f"{file} does not hold results of {piece.name}: {explain(error)}"
-                ) from None
+            evidence = read_evidence(file)
+            if evidence.piece != piece.name:
+                raise EvidenceError(f"{file} holds results of {evidence.piece}, not of {piece.name}")
+            return evidence
     return None
 
 
@@ -90,13 +87,13 @@ def write_pages(pieces: Mapping[str, Piece], experiments: Path, readme: Path | N
         stem = evidence.plan.stem
         if not page.exists():
             skeleton = SKELETON + OF_RUNS * bool(evidence.runs)
-            page.write_text(
-                skeleton.format(title=piece.title, name=name, stem=stem, budget=evidence.plan.budget)
-            )
+            page.write_text(skeleton.format(title=piece.title))
         piece.draw(evidence, folder / f"{stem}.png")
         claims = judged(piece, evidence)
+        made = f"Made by `deepen reproduce {name} --budget {evidence.plan.budget}`"
         tables = {
             "claims": claims_table(claims),
+            "picture": f"![{name}]({stem}.png)\n\n{made}; all rows are in `{stem}.json`.",
             "comparison": comparison_table(piece.compare(evidence)),
             "table": piece.table(evidence),
         }
@@ -108,9 +105,8 @@ def write_pages(pieces: Mapping[str, Piece], experiments: Path, readme: Path | N
             tables["runs"] = runs_table([one for one in (evidence, certified) if one is not None])
         fill_page(page, tables)
         written.append(page)
-        lines += [
-            (f"[{name}]({page.parent}/README.md)", one.claim, one.verdict, one.figures) for one in claims
-        ]
+        link = f"[{name}]({relpath(page, readme.parent if readme else experiments)})"
+        lines += [(link, one.claim, one.verdict, one.figures) for one in claims]
     if readme is not None and lines:
         fill_page(readme, {"claims": markdown(("piece", "the paper says", "here", "figures"), lines)})
         written.append(readme)
@@ -121,4 +117,5 @@ def _certified(piece: Piece, evidence: Evidence | None) -> str:
     if evidence is None:
         return "Not measured yet."
     picture = f"![{piece.name}, certified]({evidence.plan.stem}.png)"
-    return f"{picture}\n\n{claims_table(judged(piece, evidence))}\n\n{piece.table(evidence)}"
+    parts = (OTHER_MODEL, picture, claims_table(judged(piece, evidence)), piece.table(evidence))
+    return "\n\n".join(parts)

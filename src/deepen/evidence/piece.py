@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from math import hypot, sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from deepen.config import Record, RunConfig, TaskName, changed
+from pydantic import ValidationError, model_validator
+
+from deepen.config import Record, RunConfig, TaskName, changed, explain
 from deepen.model import Model
 from deepen.presets import get_preset
 
@@ -46,7 +48,14 @@ class Plan(Record):
     distribution: Distribution = "paper"
     tasks: tuple[TaskName, ...] = TASKS
     seeds: tuple[int, ...] | None = None
-    """None: three on graphs, one on texts and in a smoke test."""
+    """None: three; within the budget of a CPU one on texts and on certified examples."""
+
+    @model_validator(mode="after")
+    def _lists_are_sets(self) -> Self:
+        for name, values in (("tasks", self.tasks), ("seeds", self.seeds)):
+            if values is not None and (not values or len(set(values)) < len(values)):
+                raise ValueError(f"--{name} must be one or more different ones, got {list(values)}")
+        return self
 
     @property
     def stem(self) -> str:
@@ -56,7 +65,8 @@ class Plan(Record):
     def seeds_for(self, task: str) -> tuple[int, ...]:
         if self.seeds is not None:
             return self.seeds
-        few = self.budget == "smoke" or (self.budget == "cpu" and task != "graph")
+        is_main = task == "graph" and self.distribution == "paper"
+        few = self.budget == "smoke" or (self.budget == "cpu" and not is_main)
         return SEEDS[:1] if few else SEEDS
 
     def fitted(self, config: RunConfig) -> RunConfig:
@@ -96,6 +106,8 @@ class Trained(Record):
     updates: int
     share: float
     """Updates, relative to the published number."""
+    share_of_examples: float
+    """Examples seen, relative to the published number; smaller where batches are."""
     batch: int
     parameters: int
     seconds: float
@@ -111,6 +123,18 @@ class Evidence(Record):
     rows: tuple[Row, ...]
     runs: tuple[Trained, ...]
     provenance: dict[str, Any]
+
+
+class EvidenceError(ValueError):
+    """A file of results that cannot be read; the message says which and why."""
+
+
+def read_evidence(file: Path) -> Evidence:
+    """Stored results."""
+    try:
+        return Evidence.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        raise EvidenceError(f"{file} holds no results: {explain(error)}") from None
 
 
 class Estimate(Record):
@@ -187,6 +211,8 @@ class Piece(ABC):
 
     name: str
     title: str
+    tasks: tuple[TaskName, ...] = TASKS
+    """The tasks it asks questions of; none if it only measures a core."""
 
     def jobs(self, plan: Plan) -> list[Job]:
         """What must be trained."""
@@ -265,6 +291,7 @@ def runs_table(evidence: Iterable[Evidence]) -> str:
             one.run,
             f"{one.updates:,}",
             f"{100 * one.share:.0f} %",
+            f"{100 * one.share_of_examples:.0f} %",
             one.batch,
             f"{one.parameters:,}",
             f"{one.seconds:.0f}",
@@ -274,13 +301,15 @@ def runs_table(evidence: Iterable[Evidence]) -> str:
         for some in evidence
         for one in some.runs
     ]
-    columns = ("run", "updates", "of the published", "batch", "parameters", "seconds", "threads", "code")
-    return markdown(columns, rows)
+    named = "run, updates, of the published, of its examples, batch, parameters, seconds, threads, code"
+    return markdown(named.split(", "), rows)
 
 
-def published_share(config: RunConfig) -> float:
-    """How many of the published updates a run has."""
-    return config.train.updates / get_preset(config.task, "paper").train.updates
+def published_shares(config: RunConfig) -> tuple[float, float]:
+    """How many of the published updates a run has, and how many of the examples in them."""
+    published = get_preset(config.task, "paper")
+    share = config.train.updates / published.train.updates
+    return share, share * config.data.batch / published.data.batch
 
 
 def fewest_updates(evidence: Evidence, task: str) -> float:

@@ -51,6 +51,12 @@ CONTROLS: dict[str, dict[str, object]] = {
 }
 CONTROL_UPDATES = 1_500  # at the budget of a CPU; hence the published setting once more, as short
 PUBLISHED = "published"
+SUMMED_UP = {"graph": (8, 10, 12), "logic": (10, 12, 14), "family": (6, 7, 8, 9)}  # in the paper's table
+CLAIMS = {
+    "graph": "ACT stops after 4.4 updates where 8 to 12 are needed, and answers at chance",
+    "logic": "On logic ACT takes about as many updates as needed, 10.2",
+    "family": "On family ACT takes 6.3 updates, however deep the question",
+}
 
 
 class Ponder(Piece):
@@ -101,45 +107,56 @@ class Ponder(Piece):
         return compared
 
     def claims(self, evidence: Evidence) -> list[Claim]:
-        return [self._saturates(evidence, task) for task in distinct(evidence.rows, "task")]
+        tasks = distinct(evidence.rows, "task")
+        return [self._as_published(evidence, task) for task in tasks] + self._origin(evidence)
 
-    def _saturates(self, evidence: Evidence, task: str) -> Claim:
-        outside = published_figures()["baselines"]["ood_difficulties"][task][-3:]
-        rows = select(evidence.rows, task=task, variant=PUBLISHED)
-        deep = [row for row in rows if row["difficulty"] in outside]
-        learned, target = (mean(row[name] for row in deep) for name in ("ponder", "ponder_target_positive"))
-        accuracy = mean(row["accuracy"] for row in deep)
-        share = fewest_updates(evidence, task) if task != "graph" else 1.0
-        too_few = learned < 0.8 * min(outside)
-        verdict: Verdict = "confirmed" if too_few else "not confirmed"
+    def _as_published(self, evidence: Evidence, task: str) -> Claim:
+        """Each task's line of the table, over the difficulties that it sums up."""
+        deep = [
+            row
+            for row in select(evidence.rows, task=task, variant=PUBLISHED)
+            if row["difficulty"] in SUMMED_UP[task]
+        ]
+        learned, accuracy = (mean(row[name] for row in deep) for name in ("ponder", "accuracy"))
+        theirs = _published_mean(task, list(SUMMED_UP[task]))
+        holds = abs(learned - theirs) <= 0.25 * theirs
+        if task == "graph":
+            holds = learned <= 0.75 * min(SUMMED_UP[task]) and accuracy <= 0.55
         figures = (
-            f"{task} {outside[0]}-{outside[-1]}: {learned:.1f} updates, accuracy {accuracy:.3f}"
-            f" (published {_published_mean(task, outside):.1f})"
+            f"{task} {SUMMED_UP[task][0]}-{SUMMED_UP[task][-1]}: {learned:.1f} updates"
+            f" (published {theirs:.1f}), accuracy {accuracy:.3f}"
         )
         if task == "graph":
-            figures += f"; the target of positives {target:.1f}"
-            others = {
-                name: mean(
-                    row["ponder"]
-                    for row in select(evidence.rows, variant=name)
-                    if row["difficulty"] in outside
-                )
-                for name in CONTROLS
-                if select(evidence.rows, variant=name)
-            }
-            if others and verdict == "confirmed" and max(others.values()) - min(others.values()) > 1:
-                verdict = "confirmed, with a caveat"
-                figures += "; it follows where halting starts and what it costs: " + ", ".join(
-                    f"{name} {value:.1f}" for name, value in others.items()
-                )
-        elif share < 1:
+            figures += f"; the targets of positives take {_mean_of(deep, 'ponder_target_positive'):.1f}"
+        verdict: Verdict = "confirmed" if holds else "not confirmed"
+        share = fewest_updates(evidence, task) if task != "graph" else 1.0
+        if share < 1:
             verdict = "not tested"
             figures += f", {100 * share:.0f} % of the published updates"
-        return Claim(
-            claim=f"Learned halting saturates below the depth that {task} needs",
-            verdict=verdict,
-            figures=figures,
-        )
+        return Claim(claim=CLAIMS[task], verdict=verdict, figures=figures)
+
+    def _origin(self, evidence: Evidence) -> list[Claim]:
+        """Where the number comes from: each control beside the published setting, trained as long."""
+        reference = AS_SHORT if select(evidence.rows, variant=AS_SHORT) else PUBLISHED
+        deep = [row for row in select(evidence.rows, task="graph") if row["difficulty"] in SUMMED_UP["graph"]]
+        updates = {
+            name: _mean_of(select(deep, variant=name), "ponder")
+            for name in distinct(deep, "variant")
+            if name != PUBLISHED or name == reference
+        }
+        if len(updates) < 2:
+            return []
+        base = updates.pop(reference)
+        moved = [name for name, value in updates.items() if abs(value - base) > 1]
+        listed = ", ".join(f"{name} {value:.1f}" for name, value in updates.items())
+        return [
+            Claim(
+                claim="The number is learned: the ponder penalty rewards early stopping",
+                verdict="confirmed, with a caveat" if moved else "confirmed",
+                figures=f"graph 8-12, updates: {reference} {base:.1f}, {listed}"
+                + (f"; it moves by more than one with: {', '.join(moved)}" if moved else ""),
+            )
+        ]
 
     def table(self, evidence: Evidence) -> str:
         lines = []

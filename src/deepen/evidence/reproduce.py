@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deepen.evidence.piece import Evidence, Job, Piece, Plan, Row, Trained, published_share
+from deepen.evidence.piece import Evidence, Job, Piece, Plan, Row, Trained, published_shares, read_evidence
 from deepen.model import Model
 from deepen.progress import Bar
 from deepen.runs import Run, load_model, provenance, write_atomically
@@ -12,6 +12,8 @@ from deepen.train import train
 def reproduce(piece: Piece, plan: Plan, runs: Path, out: Path) -> Evidence:
     """Leave the rows in OUT/<budget>.json and the picture beside them; finished runs are used again."""
     out.mkdir(parents=True, exist_ok=True)
+    file = out / f"{plan.stem}.json"
+    _keep_other_results(file, plan)
     jobs = piece.jobs(plan)
     rows: list[Row] = []
     trained: list[Trained] = []
@@ -24,9 +26,18 @@ def reproduce(piece: Piece, plan: Plan, runs: Path, out: Path) -> Evidence:
     evidence = Evidence(
         piece=piece.name, plan=plan, rows=tuple(rows), runs=tuple(trained), provenance=provenance()
     )
-    write_atomically(out / f"{plan.stem}.json", evidence.model_dump_json(indent=1).encode() + b"\n")
-    piece.draw(evidence, out / f"{plan.stem}.png")
+    write_atomically(file, evidence.model_dump_json(indent=1).encode() + b"\n")
+    piece.draw(evidence, file.with_suffix(".png"))
     return evidence
+
+
+def _keep_other_results(file: Path, plan: Plan) -> None:
+    """Before hours of work: results of other tasks or seeds are not written over."""
+    if file.exists():
+        there = read_evidence(file).plan
+        if (set(there.tasks), there.seeds) != (set(plan.tasks), plan.seeds):
+            what = f"tasks {' '.join(there.tasks)}, seeds {there.seeds or 'by default'}"
+            raise ValueError(f"{file} holds results of {what}: choose another --out, or delete it first")
 
 
 def train_missing(job: Job, runs: Path, which: str) -> tuple[Model, Trained]:
@@ -38,11 +49,13 @@ def train_missing(job: Job, runs: Path, which: str) -> tuple[Model, Trained]:
             train(config, run.path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
     model, _ = load_model(run.path)
     described = run.description()
+    share, share_of_examples = published_shares(config)
     return model, Trained(
         run=config.run_name,
         seed=config.seed,
         updates=config.train.updates,
-        share=published_share(config),
+        share=share,
+        share_of_examples=share_of_examples,
         batch=config.data.batch,
         parameters=model.num_parameters,
         seconds=run.seconds,

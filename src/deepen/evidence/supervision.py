@@ -74,6 +74,7 @@ class Supervision(Piece):
 
     name = "supervision"
     title = "Silent thinking against intermediate supervision"
+    tasks = ("graph",)
 
     def jobs(self, plan: Plan) -> list[Job]:
         jobs = []

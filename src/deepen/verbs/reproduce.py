@@ -21,11 +21,13 @@ class ReproduceCommand:
     piece: tyro.conf.Positional[str]
     """Which table or figure; 'deepen reproduce list' names them."""
     budget: Budget = "cpu"
-    """smoke: seconds, to see it work; cpu: about an hour on two cores; paper: the published budget."""
+    """smoke: under a minute, to see it work; cpu: what two cores can do, from minutes to some hours a piece;
+    paper: the published budget. All can be interrupted, and go on where they were."""
     distribution: Distribution = "paper"
     """The published examples, or the certified ones, which no shortcut answers."""
     seeds: tuple[int, ...] | None = None
-    """Seeds to train; by default 42 43 44 on graphs, and 42 on texts unless the budget is paper."""
+    """Seeds to train; by default 42 43 44, and 42 alone on texts and certified examples unless the budget is
+    paper. Controls and what is ablated after training use the first."""
     tasks: tuple[TaskName, ...] = TASKS
     """The tasks, where a piece has several."""
     runs: Path = Path("runs")
@@ -46,11 +48,17 @@ def reproduce_verb(arguments: Sequence[str]) -> None:
     if command.piece not in PIECES:
         fail(f"unknown piece '{command.piece}' (known: {', '.join(PIECES)})")
     piece = PIECES[command.piece]
+    tasks = tuple(task for task in command.tasks if task in piece.tasks)
+    if piece.tasks and not tasks:
+        asked = " or ".join(command.tasks) or "nothing"
+        fail(f"{piece.name} is about {', '.join(piece.tasks)}, not about {asked}")
+    if not piece.tasks and command.distribution != "paper":
+        fail(f"{piece.name} asks no questions: it has no {command.distribution} ones")
     plan = Plan(
         budget=command.budget,
         distribution=command.distribution,
         seeds=command.seeds,
-        tasks=command.tasks,
+        tasks=tasks or TASKS,
     )
     out = command.out or Path("experiments") / piece.name
     evidence = reproduce(piece, plan, command.runs, out)
