@@ -24,6 +24,7 @@ from deepen.evidence.piece import (
     Verdict,
     distinct,
     fewest_updates,
+    listed,
     markdown,
     of_seeds,
     sampling_error,
@@ -35,6 +36,7 @@ from deepen.model import Model
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import save_figure
+from deepen.tasks import get_task
 
 NAMES = {
     "gnn": "GNN",
@@ -180,7 +182,7 @@ class Baselines(Piece):
         return Claim(
             claim="Gate and LayerScale leave the mean as it is but keep training stable across seeds",
             verdict=verdict,
-            figures=f"graph OOD by seed, fair T: with {_listed(ours)}, without {_listed(ablated)}"
+            figures=f"graph OOD by seed, fair T: with {listed(ours)}, without {listed(ablated)}"
             " (on graphs the published model has no LayerScale, so this is the gate alone)",
         )
 
@@ -261,7 +263,7 @@ class Baselines(Piece):
             axes.axhline(0.5, color="grey", linestyle=":", linewidth=0.8)
             share = fewest_updates(evidence, task)
             note = "" if share >= 1 else f" ({100 * share:.2g} % of the published updates)"
-            axes.set(title=f"{task}{note}", xlabel="hops" if task == "graph" else "depth", ylim=(0.4, 1.03))
+            axes.set(title=f"{task}{note}", xlabel=get_task(task).difficulty_name, ylim=(0.4, 1.03))
             axes.legend(fontsize=7, loc="lower left")
             axes.set_ylabel("accuracy, T chosen on other examples")
         save_figure(figure, path)
@@ -308,7 +310,3 @@ def _best(found: Tally, steps: Sequence[int]) -> int:
 
 def _mean_accuracy(rows: Sequence[Row]) -> float:
     return float(mean(row["accuracy"] for row in rows))
-
-
-def _listed(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.3f}" for value in values)

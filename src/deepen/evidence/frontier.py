@@ -22,6 +22,7 @@ from deepen.evidence.piece import (
     Verdict,
     distinct,
     fewest_updates,
+    listed,
     markdown,
     of_seeds,
     of_share,
@@ -34,6 +35,7 @@ from deepen.model import Model
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import save_figure
+from deepen.tasks import get_task
 
 LATER, FURTHER = 30, 40  # the published cap is 20 to 24 steps
 
@@ -106,9 +108,9 @@ class Frontier(Piece):
                 sharp.append(hops)
             elif max(cell["accuracy"] for cell in row) >= 0.95:
                 late.append(hops)
-        figures = f"chance at T = h - 1 and solved at T = h in every seed: {_listed(sharp)} hops"
+        figures = f"chance at T = h - 1 and solved at T = h in every seed: {listed(sharp)} hops"
         if late:
-            figures += f"; solved later: {_listed(late)}"
+            figures += f"; solved later: {listed(late)}"
         verdict: Verdict = "confirmed, with a caveat" if late else "confirmed"
         if len(sharp) < 4:
             verdict = "not confirmed"
@@ -136,11 +138,11 @@ class Frontier(Piece):
             # Late is not never: the published table of depth embeddings ends at 20 steps.
             verdict = "confirmed, with a caveat" if max(*further, *letters) >= 0.9 else "confirmed"
         figures = (
-            f"at T = 20: 8 hops {solved:.3f}, 10 and 12 hops {_listed(beyond)};"
-            f" at T = {FURTHER}, twice the published cap, {_listed(further)}"
+            f"at T = 20: 8 hops {solved:.3f}, 10 and 12 hops {listed(beyond)};"
+            f" at T = {FURTHER}, twice the published cap, {listed(further)}"
         )
         if letters:
-            figures += f", with letters of the whole alphabet {_listed(letters)}"
+            figures += f", with letters of the whole alphabet {listed(letters)}"
         return Claim(
             claim="8 hops (1.6 times the training range) are solved, 10 and 12 collapse to chance at d = 128",
             verdict=verdict,
@@ -187,7 +189,7 @@ class Frontier(Piece):
                 else "Trained and tested with letters from the whole alphabet:\n\n"
             )
             parts.append(
-                title + markdown([get_difficulty_name(self.task), *(f"T={T}" for T in steps)], lines)
+                title + markdown([get_task(self.task).difficulty_name, *(f"T={T}" for T in steps)], lines)
             )
         return "\n\n".join(parts)
 
@@ -220,13 +222,9 @@ class Frontier(Piece):
             axes.set_yticks(range(len(difficulties)), difficulties)
             axes.set_xlabel("thinking steps T")
             axes.set_title(name, fontsize=10)
-        left.set_ylabel(get_difficulty_name(self.task))
+        left.set_ylabel(get_task(self.task).difficulty_name)
         figure.colorbar(image, ax=[left, right], label="accuracy")
         save_figure(figure, path)
-
-
-def get_difficulty_name(task: str) -> str:
-    return "hops" if task == "graph" else "depth"
 
 
 def _cell(seeds: Sequence[Row]) -> str:
@@ -236,7 +234,3 @@ def _cell(seeds: Sequence[Row]) -> str:
     rates = [cell["true_positive_rate"] for cell in seeds if cell["true_positive_rate"] is not None]
     near_half = abs(accuracy - 0.5) < 0.1 and rates
     return f"{accuracy:.3f}" + (f" (TPR {mean(rates):.2f})" if near_half else "")
-
-
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in values) or "none"

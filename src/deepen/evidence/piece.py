@@ -4,7 +4,7 @@ A piece returns rows, flat and ready for a table: everything else (comparison, v
 picture) is computed from the rows, so that it can be made again from a stored file without training.
 
 Budgets: `smoke` takes seconds a run and only shows that everything works; `cpu` is what two cores can do
-in an hour or so, which on graphs is the published training and on texts a part of it; `paper` is the
+in some hours, which on graphs is the published training and on texts a part of it; `paper` is the
 published budget, exactly.
 """
 
@@ -251,6 +251,11 @@ def select(rows: Iterable[Row], **wanted: object) -> list[Row]:
 def distinct(rows: Iterable[Row], column: str) -> list[Any]:
     """The different values of a column, in the order of their appearance."""
     return list(dict.fromkeys(row[column] for row in rows if column in row))
+
+
+def listed(values: Iterable[float]) -> str:
+    """Fractions with three digits, whole numbers as they are."""
+    return ", ".join(f"{value:.3f}" if isinstance(value, float) else str(value) for value in values) or "none"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -193,7 +193,7 @@ class Ponder(Piece):
                 )
             theirs = [_published_mean(task, [one]) for one in difficulties]
             axes.plot(difficulties, theirs, "kx--", label="the paper")
-            axes.set(title=task, xlabel="hops" if task == "graph" else "depth", ylabel="updates")
+            axes.set(title=task, xlabel=get_task(task).difficulty_name, ylabel="updates")
             axes.legend(fontsize=7)
         save_figure(figure, path)
 
