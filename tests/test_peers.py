@@ -166,7 +166,7 @@ def test_adaptive_time_against_a_loop_over_positions(task, cap, drop_remainder):
     assert cap > 3 or running.any(), "the cap must cut someone off for this test to say anything"
 
 
-def test_leaving_out_questions_that_have_halted_changes_nothing(monkeypatch):
+def test_computing_only_what_runs_changes_nothing(monkeypatch):
     config = tiny_peer("graph", "act")
     model = build(config.model).train()
     batch = Stream(config)[0]
@@ -174,8 +174,11 @@ def test_leaving_out_questions_that_have_halted_changes_nothing(monkeypatch):
     loss.backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
     model.zero_grad()
-    everyone = "deepen.peers.act.ActStep._update"
-    monkeypatch.setattr(everyone, lambda self, state, scene, t, num: self.step(state, scene, t, num).hidden)
+
+    def everything(self, state, running, scene, t, num):
+        return torch.where(running[..., None], self.step(state, scene, t, num).hidden, state.hidden)
+
+    monkeypatch.setattr("deepen.peers.act.ActStep._update", everything)
     whole, _ = training_loss(model, batch, config, 0)
     whole.backward()
     assert_close(loss, whole)
@@ -186,33 +189,20 @@ def test_leaving_out_questions_that_have_halted_changes_nothing(monkeypatch):
 
 @torch.no_grad()
 @pytest.mark.parametrize("slots", [20, None])
-def test_the_ponder_cost_counts_every_node_and_with_slots_padding_too(slots):
+def test_the_ponder_cost_counts_every_node(slots):
     config = tiny_peer("graph", "act", model__act__slots=slots)
     model = build(config.model).eval()
     drawn = [training_example(config, index) for index in range(8)]
     encoded = [get_task("graph").encode(one.question) for one in drawn]
-    batch = collate(encoded, [one.label for one in drawn], whole=True, slots=slots)
-    step, scene = model.begin(batch)
-    together = model.cost(unroll(step, model.read, scene, model.halting_in_training(20)), scene)
-    total, num = 0.0, 0
-    for one in encoded:  # each graph alone, and an empty one for its padding
-        alone = collate([one], [True], whole=True)
-        step, scene = model.begin(alone)
-        output = unroll(step, model.read, scene, model.halting_in_training(20))
-        state = output.state
-        total += float((state.num_updates + state.left * ~state.running).sum())
-        num += len(one.tokens)
-        if slots:
-            step, scene = model.begin(collate([one], [True], whole=True, slots=len(one.tokens) + 1))
-            state = unroll(step, model.read, scene, model.halting_in_training(20)).state
-            padding = scene.graphs.slot == len(one.tokens)  # the last slot, of a node too many
-            each = (state.num_updates + state.left * ~state.running)[0][padding]
-            assert len(each) == 1
-            total += float(each[0]) * (slots - len(one.tokens))
-            num += slots - len(one.tokens)
-    assert_close(together, torch.tensor(0.01 * total / num))
-    if slots:
-        assert Stream(config)[0].tokens.numel() == 8 * slots
+
+    def cost(some):
+        step, scene = model.begin(collate(some, [True] * len(some), whole=True))
+        return float(model.cost(unroll(step, model.read, scene, model.halting_in_training(20)), scene))
+
+    num = [slots or len(one.tokens) for one in encoded]
+    alone = sum(cost([one]) * nodes for one, nodes in zip(encoded, num, strict=True)) / sum(num)
+    assert cost(encoded) == pytest.approx(alone, rel=1e-4)
+    assert Stream(config)[0].valid.sum() > Stream(tiny("graph"))[0].valid.sum(), "whole graphs in training"
 
 
 @pytest.mark.parametrize(("task", "preset"), PEERS)

@@ -30,15 +30,13 @@ def collate(
     labels: Sequence[bool],
     difficulties: Sequence[int] | None = None,
     whole: bool = False,
-    slots: int | None = None,
 ) -> Batch:
     """Texts padded to the longest of them, or graphs in one row; a large graph alone as an edge list.
 
-    `whole` keeps the nodes of small graphs that cannot change an answer, for a model that minds them;
-    `slots` makes all graphs so large with nodes that are padding, but count.
+    `whole` keeps the nodes of small graphs that cannot change an answer, for a model that minds them.
     """
     lengths = np.array([len(one.tokens) for one in encoded])
-    longest = max(int(lengths.max()), slots or 0)
+    longest = int(lengths.max())
     valid = np.arange(longest) < lengths[:, None]  # (B, L)
     tokens = np.zeros(valid.shape, dtype=np.int64)
     tokens[valid] = np.concatenate([one.tokens for one in encoded])
@@ -53,8 +51,6 @@ def collate(
         else:
             graphs, (owner, node), query = as_blocks(edges, longest, queried, whole)
             tokens, valid = tokens[owner, node][None], valid[owner, node][None]
-        if slots is not None:
-            valid = np.ones_like(valid)
     return Batch(
         tokens=torch.from_numpy(tokens),
         valid=torch.from_numpy(valid),
@@ -143,10 +139,8 @@ class Stream:
                 self._windows[number] = self._worker.submit(self._window, number)
         self._windows = {number: self._windows[number] for number in (window, window + 1)}
         encoded, labels, difficulties = zip(*self._windows[window].result()[place], strict=True)
-        act = self.config.model.act
-        if act is None or encoded[0].edges is None:
-            return collate(encoded, labels, difficulties)
-        return collate(encoded, labels, difficulties, whole=True, slots=act.slots)  # its cost counts nodes
+        # The cost of adaptive computation counts every node.
+        return collate(encoded, labels, difficulties, whole=self.config.model.act is not None)
 
     def _make(self, index: int) -> Labelled:
         example = training_example(self.config, index)

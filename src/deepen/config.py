@@ -115,7 +115,8 @@ class ActConfig(Record):
     ponder: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the mean number of updates in the loss."""
     slots: Positive | None = None
-    """On graphs, how many nodes the mean is taken over, padding among them; None: the nodes themselves."""
+    """On graphs, the number that the sum over nodes is divided by, as if there were so many in each; None:
+    by how many there are."""
     drop_remainder: bool = False
     """As published: what the cap leaves of a position's weights is lost, in its state and in the cost."""
 

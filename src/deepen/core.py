@@ -141,13 +141,21 @@ class Step:
 
     def __call__(self, state: State, scene: Scene, t: int, num: int) -> State:
         """H(t-1) to H(t); t counts from 1."""
+        x, mixed = self.attend(state, scene, t, num)
+        return self.think(x, mixed, first(state.hidden, num), scene, t)
+
+    def attend(self, state: State, scene: Scene, t: int, num: int) -> tuple[Tensor, Tensor]:
+        """Of the first `num` positions the step's input x, and what they attend to."""
         x = state.hidden
         if self.depth is not None:
             x = x + self.depth[min(t, len(self.depth)) - 1]
         if scene.recalled is not None:
             x = x + first(scene.recalled, x.shape[1])
         mixed = self._attend(F.layer_norm(x, x.shape[-1:]), scene, t, num)
-        x, before = first(x, num), first(state.hidden, num)
+        return first(x, num), mixed
+
+    def think(self, x: Tensor, mixed: Tensor, before: Tensor, scene: Scene, t: int) -> State:
+        """All that follows the attention, for any positions (B, L, D)."""
         sizes = self.config.width, self.config.feedforward, self.config.width
         masks = [
             self._mask(scene, self.config.dropout, (*x.shape[:2], size), t, place)

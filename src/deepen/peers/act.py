@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from deepen.blocks import first
 from deepen.config import ActConfig, ModelConfig
 from deepen.core import Core, Pack, float32
-from deepen.model import Model, Step
+from deepen.core import Step as SharedStep
+from deepen.model import Model
 from deepen.shapes import Output, Scene, State
 from deepen.unroll import HaltingRule
 
@@ -52,7 +53,7 @@ def untouched(hidden: Tensor) -> ActState:
 class ActStep:
     """One update of those who are still running."""
 
-    step: Step
+    step: SharedStep
     halt: nn.Linear
     config: ActConfig
 
@@ -64,13 +65,13 @@ class ActStep:
         now = before.picked(lambda x: first(x, num))
         if t > self.config.cap or not before.running.any():
             return now
-        after = self._update(before, scene, t, num)
+        after = self._update(before, now.running, scene, t, num)
         chance = now.chance + torch.sigmoid(self.halt(now.hidden).squeeze(-1)) * now.running
         halts = now.running & (chance >= 1 - self.config.epsilon)
         left = torch.where(now.running, 1 - now.chance, now.left)
         weight = torch.where(halts, left, chance - now.chance)
         return ActState(
-            hidden=torch.where(now.running[..., None], after, now.hidden),
+            hidden=after,
             mixture=now.mixture + weight[..., None] * after,
             chance=chance,
             left=left,
@@ -78,17 +79,21 @@ class ActStep:
             running=now.running & ~halts,
         )
 
-    def _update(self, state: ActState, scene: Scene, t: int, num: int) -> Tensor:
-        """H(t); questions whose positions have all halted are not computed again."""
-        B, L, D = state.hidden.shape
-        busy = (~scene.everywhere(~state.running)).nonzero().squeeze(1) if num == L else None
-        if busy is None or len(busy) == len(scene.read_at):
-            return self.step(state, scene, t, num).hidden
-        part, pick = scene.select(busy)
-        hidden = pick(state.hidden)
-        after = self.step(State(hidden=hidden), part, t, hidden.shape[1]).hidden
-        places = pick(torch.arange(B * L, device=hidden.device).view(B, L))
-        return state.hidden.reshape(-1, D).index_copy(0, places.flatten(), after.reshape(-1, D)).view(B, L, D)
+    def _update(self, state: ActState, running: Tensor, scene: Scene, t: int, num: int) -> Tensor:
+        """H(t) of the first `num` positions: of those that run; the others keep theirs.
+
+        Nothing is computed for questions that have halted, and only attention for positions that have.
+        """
+        hidden, chosen = state.hidden, torch.arange(running.numel(), device=running.device).view_as(running)
+        frozen = first(hidden, num)
+        if num == scene.first.shape[1]:  # else it is the unroll that leaves positions out
+            busy = (~scene.everywhere(~running)).nonzero().squeeze(1)
+            scene, pick = scene.select(busy)
+            hidden, running, chosen, num = pick(hidden), pick(running), pick(chosen), pick(running).shape[1]
+        parts = (*self.step.attend(State(hidden=hidden), scene, t, num), first(hidden, num))
+        x, mixed, before = (part.flatten(0, 1)[running.flatten()][None] for part in parts)
+        after = self.step.think(x, mixed, before, scene, t).hidden[0]
+        return frozen.flatten(0, 1).index_copy(0, chosen[running], after).view_as(frozen)
 
 
 @dataclass(frozen=True)
@@ -148,5 +153,6 @@ class AdaptiveTime(Model):
         state = output.state
         assert isinstance(state, ActState)
         left = state.left * ~state.running if self.act.drop_remainder else state.left
-        counted = (state.num_updates + left) * scene.valid
-        return self.act.ponder * counted.sum() / scene.valid.sum()
+        counted = ((state.num_updates + left) * scene.valid).sum()
+        num = len(scene.read_at) * self.act.slots if self.act.slots else scene.valid.sum()
+        return self.act.ponder * counted / num
