@@ -50,7 +50,7 @@ def test_bad_configs_are_refused_with_a_reason(data, words):
 
 def test_a_config_is_frozen_and_survives_its_own_file():
     for preset in PRESETS.values():
-        config = preset()
+        config = preset(0)
         assert parse_config(config.model_dump(mode="json")) == config
         with pytest.raises(ValidationError):
             config.train.lr = 1.0
