@@ -15,10 +15,10 @@ from deepen.evidence.memory_probe import (
     measure_model,
     median_seconds,
     peak_live_bytes,
-    peak_resident_bytes,
 )
 from deepen.evidence.piece import Evidence, Plan, select
 from deepen.evidence.reproduce import reproduce
+from deepen.memory import peak_resident_bytes
 
 FLOAT = 4
 BACKBONE = Backbone(width=32, heads=2, layers=2)

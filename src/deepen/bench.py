@@ -11,7 +11,6 @@ import importlib.util
 import json
 import math
 import multiprocessing
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from types import ModuleType
 from typing import Any, Self
 
 from deepen.config import Record
+from deepen.memory import peak_resident_bytes
 
 CONTESTS = Path(__file__).resolve().parents[2] / "benchmarks" / "contests.py"
 
@@ -293,22 +293,22 @@ def _measure(line: Connection, series: str, size: float) -> None:
     try:
         work = load_contests().SERIES[series].prepare(size)
         work(True)  # a short turn, so that code and tables are loaded
-        before = _peak()
         times = []
-        for _ in range(3):
-            began = time.perf_counter()
-            work(False)
-            times.append(time.perf_counter() - began)
-        line.send((median(times), _peak() - before))
+
+        def three_turns() -> None:
+            for _ in range(3):
+                began = time.perf_counter()
+                work(False)
+                times.append(time.perf_counter() - began)
+
+        grown = peak_resident_bytes(three_turns)
+        if grown is None:
+            raise BenchError("this system does not tell how much memory a process needs")
+        line.send((median(times), grown / 2**20))
     except KeyboardInterrupt:
         return
     except Exception as error:
         line.send(f"{series} at {size}: {type(error).__name__}: {error}")
-
-
-def _peak() -> float:
-    """Largest resident memory so far, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How this process keeps memory it has freed.
+"""How this process keeps memory it has freed, and how much it needs.
 
 A step allocates and frees the same few buffers again and again. The C library gives large ones back to
 the system each time and gets them back as pages that must be zeroed one by one, which can cost as much
@@ -7,7 +7,9 @@ as the arithmetic. Kept, they are simply used again; what is kept is bounded.
 
 import ctypes
 import platform
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # names of options in malloc.h
 LARGEST_KEPT = 32 * 2**20  # one allocation; the C library allows no more
@@ -21,3 +23,22 @@ def keep_freed_memory() -> bool:
         return False
     option = ctypes.CDLL(None).mallopt
     return bool(option(MMAP_THRESHOLD, LARGEST_KEPT) and option(TRIM_THRESHOLD, MOST_KEPT))
+
+
+def peak_resident_bytes(work: Callable[[], object]) -> int | None:
+    """How far the process grows at most beyond what it has now; None where the system does not tell.
+
+    Not ru_maxrss: a new process inherits that from the one that started it.
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, which was while importing
+        before = _status("VmRSS")
+    except OSError:
+        return None
+    work()
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))

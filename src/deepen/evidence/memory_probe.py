@@ -14,7 +14,6 @@ from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any, NoReturn, Self, TypeVar
@@ -28,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from deepen.config import CoreConfig, Record
 from deepen.core import Core, Step
 from deepen.evidence.piece import Row
-from deepen.memory import keep_freed_memory
+from deepen.memory import keep_freed_memory, peak_resident_bytes
 from deepen.shapes import Scene, State
 from deepen.unroll import Fixed, unroll
 
@@ -62,25 +61,6 @@ def peak_live_bytes(work: Callable[[], object]) -> int:
     events = [event for event in profiler.kineto_results.events() if event.name() == "[memory]"]
     changes: list[int] = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
     return max(accumulate(changes), default=0)  # a release is a negative change
-
-
-def peak_resident_bytes(work: Callable[[], object]) -> int | None:
-    """How far the process grows at most beyond what it has now; None where the system does not tell.
-
-    Not ru_maxrss: a new process inherits that from the one that started it.
-    """
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, which was while importing
-        before = _status("VmRSS")
-    except OSError:
-        return None
-    work()
-    return _status("VmHWM") - before
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def median_seconds(set_up: Callable[[], Callable[[], object]]) -> float:
