@@ -5,6 +5,7 @@ from random import Random
 from statistics import pstdev
 
 import pytest
+import torch
 from conftest import ROOT, deepen
 
 from deepen.__main__ import main
@@ -25,6 +26,7 @@ from deepen.evidence.piece import (
 from deepen.evidence.published import published_figures
 from deepen.evidence.reproduce import reproduce
 from deepen.evidence.supervision import settings
+from deepen.peers import build
 from deepen.presets import get_preset
 from deepen.runs import RunError
 
@@ -295,3 +297,12 @@ def test_stored_results_can_be_read_and_have_pages():
         page = (folder / "README.md").read_text()
         assert PIECES[name].table(evidence) in page, "deepen report has not been run since"
         assert (folder / f"{evidence.plan.stem}.png").exists()
+
+
+def test_the_fair_rule_never_looks_beyond_the_training_range(tmp_path):
+    """Chosen for each unseen difficulty, T = 2 won at 10 hops: a shortcut that needs no reasoning."""
+    config = Plan(budget="smoke").fitted(get_preset("graph", "paper"))
+    torch.manual_seed(0)
+    rows = Baselines().measure(build(config.model).eval(), config, Plan(budget="smoke"))
+    assert len({row["steps"] for row in rows if row["rule"] == "fair"}) == 1
+    assert {row["steps"] for row in rows if row["rule"] == "largest"} == {20}
