@@ -89,13 +89,6 @@ class Model(nn.Module, ABC):
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def flop_per_step(self, num_rows: int, length: int) -> int:
-        """Operations of the matrix products in one step over `num_rows` rows of `length` positions."""
-        core = self.config.core
-        D = core.width
-        a_position = 2 * D * (4 * D + 2 * core.feedforward + (2 * D if core.gate_bias is not None else 0))
-        return num_rows * length * (a_position + 4 * length * D)
-
     @torch.no_grad()
     def initialise(self) -> None:
         """Set every tensor.
@@ -150,3 +143,10 @@ class DepthRecurrent(Model):
 
     def prepare(self, pack: Pack = float32) -> Step:
         return self.core.prepare(pack)
+
+    def flop_per_step(self, num_rows: int, length: int) -> int:
+        """Operations of the matrix products in one step over `num_rows` rows of `length` positions."""
+        core = self.config.core
+        D = core.width
+        a_position = 2 * D * (4 * D + 2 * core.feedforward + (2 * D if core.gate_bias is not None else 0))
+        return num_rows * length * (a_position + 4 * length * D)

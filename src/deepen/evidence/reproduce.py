@@ -1,5 +1,6 @@
 """Piece + plan -> evidence: train what is missing, measure, write down, draw."""
 
+import json
 from pathlib import Path
 
 from deepen.evidence.piece import Evidence, Job, Piece, Plan, Row, Trained, published_shares, read_evidence
@@ -26,9 +27,17 @@ def reproduce(piece: Piece, plan: Plan, runs: Path, out: Path) -> Evidence:
     evidence = Evidence(
         piece=piece.name, plan=plan, rows=tuple(rows), runs=tuple(trained), provenance=provenance()
     )
-    write_atomically(file, evidence.model_dump_json(indent=1).encode() + b"\n")
+    write_atomically(file, to_json(evidence))
     piece.draw(evidence, file.with_suffix(".png"))
     return evidence
+
+
+def to_json(evidence: Evidence) -> bytes:
+    """A line for each row, so that a change of results can be read."""
+    content = evidence.model_dump(mode="json")
+    rows = ",\n".join(json.dumps(row) for row in content.pop("rows"))
+    head = json.dumps(content, indent=1).removesuffix("\n}")
+    return f'{head},\n "rows": [\n{rows}\n]\n}}\n'.encode()
 
 
 def _keep_other_results(file: Path, plan: Plan) -> None:
