@@ -11,21 +11,13 @@ from conftest import ROOT, deepen
 from deepen.__main__ import main
 from deepen.evidence import PIECES
 from deepen.evidence.baselines import DEEPER, NAMES, Baselines, published_steps, scores
+from deepen.evidence.noise import Compared, Estimate, of_seeds, of_share
 from deepen.evidence.pages import judged, read_best, write_pages
-from deepen.evidence.piece import (
-    Compared,
-    Estimate,
-    Evidence,
-    EvidenceError,
-    Plan,
-    Trained,
-    of_seeds,
-    of_share,
-    select,
-)
+from deepen.evidence.piece import Evidence, EvidenceError, Plan, Trained
 from deepen.evidence.published import published_figures
 from deepen.evidence.reproduce import reproduce
 from deepen.evidence.supervision import settings
+from deepen.evidence.tables import select
 from deepen.peers import build
 from deepen.presets import get_preset
 from deepen.runs import RunError

@@ -16,8 +16,9 @@ from deepen.evidence.memory_probe import (
     median_seconds,
     peak_live_bytes,
 )
-from deepen.evidence.piece import Evidence, Plan, select
+from deepen.evidence.piece import Evidence, Plan
 from deepen.evidence.reproduce import reproduce
+from deepen.evidence.tables import select
 from deepen.memory import peak_resident_bytes
 
 FLOAT = 4

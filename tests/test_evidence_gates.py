@@ -8,8 +8,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from deepen.evidence import PIECES
 from deepen.evidence.depth_embedding import gate_rows, with_other_rows
 from deepen.evidence.gate_gradient import attenuations
-from deepen.evidence.piece import Evidence, Plan, Trained, claims_table, comparison_table, select
+from deepen.evidence.piece import Evidence, Plan, Trained
 from deepen.evidence.reproduce import reproduce
+from deepen.evidence.tables import claims_table, comparison_table, select
 from deepen.model import DepthRecurrent
 from deepen.shapes import State
 from deepen.tasks import examples

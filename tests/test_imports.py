@@ -29,7 +29,9 @@ ROAD = [
     {"runs"},
     {"train", "grid", "reasoner", "bench"},
     {"report", "progress", "console"},
-    {"evidence.published", "evidence.piece"},
+    {"evidence.published", "evidence.noise"},
+    {"evidence.piece"},
+    {"evidence.tables"},
     {"evidence.memory_probe"},
     {
         "evidence.frontier",

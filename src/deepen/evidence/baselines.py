@@ -13,25 +13,10 @@ from pathlib import Path
 from statistics import mean, pstdev
 
 from deepen.config import RunConfig, changed
-from deepen.evidence.piece import (
-    Claim,
-    Compared,
-    Estimate,
-    Evidence,
-    Job,
-    Piece,
-    Plan,
-    Row,
-    Verdict,
-    distinct,
-    fewest_updates,
-    listed,
-    markdown,
-    of_seeds,
-    sampling_error,
-    select,
-)
+from deepen.evidence.noise import Compared, Estimate, of_seeds, sampling_error
+from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict, fewest_updates
 from deepen.evidence.published import published_figures
+from deepen.evidence.tables import distinct, listed, markdown, select
 from deepen.grid import Tally, draw_examples, tally
 from deepen.model import Model
 from deepen.presets import get_preset

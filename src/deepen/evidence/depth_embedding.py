@@ -21,22 +21,10 @@ from torch import Tensor
 
 from deepen.batches import in_batches
 from deepen.config import RunConfig, changed
-from deepen.evidence.piece import (
-    Claim,
-    Compared,
-    Evidence,
-    Job,
-    Piece,
-    Plan,
-    Row,
-    Verdict,
-    distinct,
-    fewest_updates,
-    markdown,
-    of_share,
-    select,
-)
+from deepen.evidence.noise import Compared, of_share
+from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict, fewest_updates
 from deepen.evidence.published import published_figures
+from deepen.evidence.tables import distinct, markdown, select
 from deepen.grid import draw_examples, tally
 from deepen.model import DepthRecurrent, Model
 from deepen.presets import get_preset

@@ -11,25 +11,10 @@ from statistics import mean
 from typing import Any
 
 from deepen.config import RunConfig, TaskName, changed
-from deepen.evidence.piece import (
-    Claim,
-    Compared,
-    Evidence,
-    Job,
-    Piece,
-    Plan,
-    Row,
-    Verdict,
-    distinct,
-    fewest_updates,
-    listed,
-    markdown,
-    of_seeds,
-    of_share,
-    sampling_error,
-    select,
-)
+from deepen.evidence.noise import Compared, of_seeds, of_share, sampling_error
+from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict, fewest_updates
 from deepen.evidence.published import published_figures
+from deepen.evidence.tables import distinct, listed, markdown, select
 from deepen.grid import measure
 from deepen.model import Model
 from deepen.presets import get_preset

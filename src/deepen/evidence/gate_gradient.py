@@ -19,23 +19,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 
 from deepen.batches import collate
 from deepen.config import RunConfig, TaskName, changed
-from deepen.evidence.piece import (
-    SEEDS,
-    Claim,
-    Compared,
-    Estimate,
-    Evidence,
-    Job,
-    Piece,
-    Plan,
-    Row,
-    Verdict,
-    distinct,
-    markdown,
-    of_seeds,
-    select,
-)
+from deepen.evidence.noise import Compared, Estimate, of_seeds
+from deepen.evidence.piece import SEEDS, Claim, Evidence, Job, Piece, Plan, Row, Verdict
 from deepen.evidence.published import published_figures
+from deepen.evidence.tables import distinct, markdown, select
 from deepen.model import DepthRecurrent, Model
 from deepen.presets import get_preset
 from deepen.progress import Bar

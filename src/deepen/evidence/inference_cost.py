@@ -22,21 +22,10 @@ from deepen.evidence.memory_probe import (
     measure_latency,
     measure_model,
 )
-from deepen.evidence.piece import (
-    Budget,
-    Claim,
-    Compared,
-    Estimate,
-    Evidence,
-    Piece,
-    Plan,
-    Row,
-    Verdict,
-    distinct,
-    markdown,
-    select,
-)
+from deepen.evidence.noise import Compared, Estimate
+from deepen.evidence.piece import Budget, Claim, Evidence, Piece, Plan, Row, Verdict
 from deepen.evidence.published import published_figures
+from deepen.evidence.tables import distinct, markdown, select
 from deepen.progress import Bar
 from deepen.report import save_figure
 

@@ -15,12 +15,9 @@ from deepen.evidence.piece import (
     EvidenceError,
     Piece,
     Plan,
-    claims_table,
-    comparison_table,
-    markdown,
     read_evidence,
-    runs_table,
 )
+from deepen.evidence.tables import claims_table, comparison_table, markdown, runs_table
 from deepen.report import fill_page
 
 BUDGETS: tuple[Budget, ...] = ("paper", "cpu", "smoke")

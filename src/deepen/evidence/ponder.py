@@ -14,22 +14,10 @@ import torch
 
 from deepen.batches import in_batches
 from deepen.config import RunConfig, changed
-from deepen.evidence.piece import (
-    Claim,
-    Compared,
-    Evidence,
-    Job,
-    Piece,
-    Plan,
-    Row,
-    Verdict,
-    distinct,
-    fewest_updates,
-    markdown,
-    of_seeds,
-    select,
-)
+from deepen.evidence.noise import Compared, of_seeds
+from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict, fewest_updates
 from deepen.evidence.published import published_figures
+from deepen.evidence.tables import distinct, markdown, select
 from deepen.grid import draw_examples
 from deepen.model import Model
 from deepen.peers.act import ActState, AdaptiveTime

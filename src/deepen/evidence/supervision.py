@@ -16,22 +16,10 @@ from typing import Any
 from deepen.audit import fit, score
 from deepen.batches import training_example
 from deepen.config import RunConfig, changed
-from deepen.evidence.piece import (
-    Claim,
-    Compared,
-    Evidence,
-    Job,
-    Piece,
-    Plan,
-    Row,
-    Verdict,
-    distinct,
-    markdown,
-    of_seeds,
-    sampling_error,
-    select,
-)
+from deepen.evidence.noise import Compared, of_seeds, sampling_error
+from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict
 from deepen.evidence.published import published_figures
+from deepen.evidence.tables import distinct, markdown, select
 from deepen.grid import draw_examples, tally
 from deepen.model import Model
 from deepen.presets import get_preset

@@ -10,8 +10,9 @@ from deepen.config import TaskName
 from deepen.console import errors_in_one_line, fail, say
 from deepen.evidence import PIECES
 from deepen.evidence.pages import judged
-from deepen.evidence.piece import TASKS, Budget, Distribution, Plan, claims_table, comparison_table
+from deepen.evidence.piece import TASKS, Budget, Distribution, Plan
 from deepen.evidence.reproduce import reproduce
+from deepen.evidence.tables import claims_table, comparison_table
 
 
 @dataclass(frozen=True, kw_only=True)
