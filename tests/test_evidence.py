@@ -2,6 +2,7 @@
 
 import json
 from random import Random
+from shutil import rmtree
 from statistics import pstdev
 
 import pytest
@@ -92,6 +93,38 @@ def test_finished_runs_are_used_again_and_damaged_ones_refused(tmp_path):
     weights[0].write_bytes(b"broken")
     with pytest.raises(RunError, match="not a readable"):
         reproduce(piece, plan, tmp_path / "runs", tmp_path / "out")
+
+
+def test_what_was_measured_survives_an_interruption(tmp_path, monkeypatch):
+    """Even if the run folders are gone: hours of training stand behind each line."""
+    piece, plan = PIECES["supervision"], Plan(budget="smoke")
+    whole = reproduce(piece, plan, tmp_path / "runs", tmp_path / "whole")
+    measure, asked = piece.measure, []
+
+    def interrupted(model, config, plan):
+        asked.append(config.run_name)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return measure(model, config, plan)
+
+    monkeypatch.setattr(piece, "measure", interrupted)
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(piece, plan, tmp_path / "runs", out)
+    unfinished = out / "smoke.unfinished.jsonl"
+    assert len(unfinished.read_text().splitlines()) == 2
+    unfinished.write_text(unfinished.read_text() + '{"plan": {"bud')  # torn by a kill
+    with pytest.raises(ValueError, match=r"unfinished.jsonl holds results of tasks .*, seeds by default"):
+        reproduce(piece, plan.model_copy(update={"seeds": (7,)}), tmp_path / "runs", out)
+    for done in asked[:2]:
+        rmtree(tmp_path / "runs" / done)
+    again = reproduce(piece, plan, tmp_path / "runs", out)
+    assert (again.rows, again.runs) == (whole.rows, whole.runs)
+    assert not {one.name for one in (tmp_path / "runs").iterdir()} & set(asked[:2]), "not trained again"
+    assert not unfinished.exists()
+    unfinished.write_text("{}\n")
+    with pytest.raises(EvidenceError, match="is damaged: delete it"):
+        reproduce(piece, plan, tmp_path / "runs", out)
 
 
 def test_the_command_line(tmp_path):

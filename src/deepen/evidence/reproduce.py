@@ -1,9 +1,26 @@
-"""Piece + plan -> evidence: train what is missing, measure, write down, draw."""
+"""Piece + plan -> evidence: train what is missing, measure, write down, draw.
+
+What a run showed is written down as soon as it was measured, in <budget>.unfinished.jsonl: an interrupted
+reproduction goes on from there, even where the run folders are gone.
+"""
 
 import json
 from pathlib import Path
 
-from deepen.evidence.piece import Evidence, Job, Piece, Plan, Row, Trained, published_shares, read_evidence
+from pydantic import ValidationError
+
+from deepen.config import Record
+from deepen.evidence.piece import (
+    Evidence,
+    EvidenceError,
+    Job,
+    Piece,
+    Plan,
+    Row,
+    Trained,
+    published_shares,
+    read_evidence,
+)
 from deepen.model import Model
 from deepen.progress import Bar
 from deepen.runs import Run, load_model, provenance, write_atomically
@@ -14,22 +31,62 @@ def reproduce(piece: Piece, plan: Plan, runs: Path, out: Path) -> Evidence:
     """Leave the rows in OUT/<budget>.json and the picture beside them; finished runs are used again."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{plan.stem}.json"
-    _keep_other_results(file, plan)
+    if file.exists():
+        _keep_other_results(file, read_evidence(file).plan, plan)
+    unfinished = file.with_suffix(".unfinished.jsonl")
+    before = _read_unfinished(unfinished, plan)
     jobs = piece.jobs(plan)
-    rows: list[Row] = []
-    trained: list[Trained] = []
+    measured = []
     for number, job in enumerate(jobs, start=1):
-        model, about = train_missing(job, runs, f"{number}/{len(jobs)}")
-        trained.append(about)
-        own = {"task": job.config.task, "seed": job.config.seed, **job.names}
-        rows += [{**own, **row} for row in piece.measure(model, job.config, plan)]
-    rows += piece.measure_untrained(plan)
+        one = next((one for one in before if one.is_of(job)), None)
+        if one is None:
+            model, trained = train_missing(job, runs, f"{number}/{len(jobs)}")
+            own = {"task": job.config.task, "seed": job.config.seed, **job.names}
+            rows = tuple({**own, **row} for row in piece.measure(model, job.config, plan))
+            one = Measured(plan=plan, trained=trained, names=job.names, rows=rows)
+            with unfinished.open("a") as lines:
+                lines.write(one.model_dump_json() + "\n")
+        measured.append(one)
     evidence = Evidence(
-        piece=piece.name, plan=plan, rows=tuple(rows), runs=tuple(trained), provenance=provenance()
+        piece=piece.name,
+        plan=plan,
+        rows=(*(row for one in measured for row in one.rows), *piece.measure_untrained(plan)),
+        runs=tuple(one.trained for one in measured),
+        provenance=provenance(),
     )
     write_atomically(file, to_json(evidence))
+    unfinished.unlink(missing_ok=True)
     piece.draw(evidence, file.with_suffix(".png"))
     return evidence
+
+
+class Measured(Record):
+    """What one run of a reproduction showed."""
+
+    plan: Plan
+    trained: Trained
+    names: Row
+    rows: tuple[Row, ...]
+
+    def is_of(self, job: Job) -> bool:
+        return (self.trained.run, self.names) == (job.config.run_name, job.names)
+
+
+def _read_unfinished(file: Path, plan: Plan) -> list[Measured]:
+    """What an interrupted reproduction had measured; a line that a kill has torn is cut off."""
+    if not file.exists():
+        return []
+    lines = file.read_text().splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        write_atomically(file, "".join(lines[:-1]).encode())
+        lines.pop()
+    try:
+        before = [Measured.model_validate_json(line) for line in lines]
+    except ValidationError:
+        raise EvidenceError(f"{file} is damaged: delete it to measure anew") from None
+    for one in before:
+        _keep_other_results(file, one.plan, plan)
+    return before
 
 
 def to_json(evidence: Evidence) -> bytes:
@@ -40,13 +97,11 @@ def to_json(evidence: Evidence) -> bytes:
     return f'{head},\n "rows": [\n{rows}\n]\n}}\n'.encode()
 
 
-def _keep_other_results(file: Path, plan: Plan) -> None:
+def _keep_other_results(file: Path, there: Plan, plan: Plan) -> None:
     """Before hours of work: results of other tasks or seeds are not written over."""
-    if file.exists():
-        there = read_evidence(file).plan
-        if (set(there.tasks), there.seeds) != (set(plan.tasks), plan.seeds):
-            what = f"tasks {' '.join(there.tasks)}, seeds {there.seeds or 'by default'}"
-            raise ValueError(f"{file} holds results of {what}: choose another --out, or delete it first")
+    if (set(there.tasks), there.seeds) != (set(plan.tasks), plan.seeds):
+        what = f"tasks {' '.join(there.tasks)}, seeds {there.seeds or 'by default'}"
+        raise ValueError(f"{file} holds results of {what}: choose another --out, or delete it first")
 
 
 def train_missing(job: Job, runs: Path, which: str) -> tuple[Model, Trained]:
