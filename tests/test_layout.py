@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 import deepen
 from deepen.batches import collate
 from deepen.blocks import attend_over_edges, sharpness
-from deepen.layout import Blocks, EdgeList, as_blocks, as_edge_list, is_large
+from deepen.layout import Blocks, EdgeList, as_blocks, as_edge_list, as_joinable, is_large
 from deepen.model import DepthRecurrent
 from deepen.shapes import Encoded, State
 from deepen.unroll import Fixed, unroll
@@ -111,7 +111,8 @@ def test_an_edge_list_holds_the_same_in_buckets(drawn, at_once):
     """Oracle: a breadth-first search; every node is in one bucket, beside its in-neighbours and itself."""
     num, edges, query = drawn
     with patch("deepen.layout.EDGES_AT_ONCE", at_once):
-        listed, (row,), (where,) = as_edge_list(array(edges), num, np.array(query))
+        listed, (owner, row), (where,) = as_edge_list(array(edges), num, np.array(query))
+    assert not owner.any()
     near = distances(drawn)
     assert sorted(row) == sorted(near)
     assert row.tolist() == sorted(row.tolist(), key=near.get)
@@ -128,6 +129,31 @@ def test_an_edge_list_holds_the_same_in_buckets(drawn, at_once):
             seen += [(row[source], row[place]) for source in sources[present]]
     assert sorted(seen) == sorted(links(drawn))
     assert sum(bucket.sources.numel() for bucket in listed.buckets) < 2 * len(seen)  # linear memory
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(graphs(), min_size=1, max_size=4))
+def test_joinable_graphs_hold_the_same_in_one_bucket(drawn):
+    """Oracle: the same search; all graphs in one row, nobody with in-neighbours of another graph."""
+    width = max(sum(end == v for _, end in links(one)) for one in drawn for v in range(one[0]))
+    edges, query = [array(one[1]) for one in drawn], np.array([one[2] for one in drawn])
+    listed, (owner, node), where = as_joinable(edges, query, width)
+    near = [distances(one) for one in drawn]
+    assert sorted(zip(owner, node, strict=True)) == sorted((g, v) for g, one in enumerate(near) for v in one)
+    far = [near[g][v] for g, v in zip(owner, node, strict=True)]
+    assert far == sorted(far)
+    assert listed.needed == tuple(sum(d <= k for d in far) for k in range(max(far) + 1))
+    assert listed.owner.tolist() == owner.tolist()
+    assert [[(g, v) for v in one[2]] for g, one in enumerate(drawn)] == [
+        [(owner[at], node[at]) for at in row] for row in where
+    ]
+    (bucket,) = listed.buckets
+    for at, (sources, present) in enumerate(zip(bucket.sources, bucket.present, strict=True)):
+        assert (owner[sources.numpy()] == owner[at]).all()
+        assert (sources[~present] == at).all()
+        expected = {start for start, end in links(drawn[owner[at]]) if end == node[at]}
+        assert sorted(node[sources[present].numpy()]) == sorted(expected)
+        assert listed.num_in[at] == len(expected)
 
 
 def as_list(one):

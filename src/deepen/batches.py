@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from deepen.config import PerceptionConfig, RunConfig
-from deepen.layout import Blocks, EdgeList, IntArray, as_blocks, as_edge_list, is_large
+from deepen.layout import Blocks, EdgeList, IntArray, as_blocks, as_edge_list, as_joinable, is_large
 from deepen.shapes import Batch, Encoded
 from deepen.tasks import Example, QuestionError, Task, get_task
 
@@ -30,13 +30,17 @@ def collate(
     labels: Sequence[bool],
     difficulties: Sequence[int] | None = None,
     whole: bool = False,
+    room: int | None = None,
 ) -> Batch:
     """Texts padded to the longest of them, or graphs in one row; a large graph alone as an edge list.
 
     `whole` keeps the nodes of small graphs that cannot change an answer, for a model that minds them.
+    `room` makes batches that can be joined: texts of so many tokens, edge lists of so many in-neighbours.
     """
     lengths = np.array([len(one.tokens) for one in encoded])
     longest = int(lengths.max())
+    if room is not None and encoded[0].edges is None:
+        longest = room
     valid = np.arange(longest) < lengths[:, None]  # (B, L)
     tokens = np.zeros(valid.shape, dtype=np.int64)
     tokens[valid] = np.concatenate([one.tokens for one in encoded])
@@ -45,12 +49,13 @@ def collate(
     edges = [one.edges for one in encoded if one.edges is not None]
     if edges:
         queried = np.array([one.query for one in encoded])
-        if len(edges) == 1 and is_large(longest, len(edges[0])):
-            graphs, (node,), query = as_edge_list(edges[0], longest, queried[0])
-            tokens, valid = tokens[:, node], valid[:, node]
+        if room is not None:
+            graphs, (owner, node), query = as_joinable(edges, queried, room)
+        elif len(edges) == 1 and is_large(longest, len(edges[0])):
+            graphs, (owner, node), query = as_edge_list(edges[0], longest, queried[0])
         else:
             graphs, (owner, node), query = as_blocks(edges, longest, queried, whole)
-            tokens, valid = tokens[owner, node][None], valid[owner, node][None]
+        tokens, valid = tokens[owner, node][None], valid[owner, node][None]
     return Batch(
         tokens=torch.from_numpy(tokens),
         valid=torch.from_numpy(valid),

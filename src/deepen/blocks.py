@@ -6,7 +6,7 @@ large graph; a test holds them against each other, gradients included.
 
 from collections.abc import Callable
 from functools import cache
-from math import log, prod
+from math import inf, log, prod
 from random import Random
 from typing import Any, Final
 
@@ -50,13 +50,15 @@ def first(x: Tensor, num: int) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, drop: Tensor | None) -> Tensor:
     """softmax(Q K^T + M) V over (B, H, L, D / H); the queries are already divided by sqrt(D / H).
 
-    `drop` multiplies the attention weights, which the fused kernel cannot.
+    M is added, or says where attention is allowed. `drop` multiplies the attention weights, which the fused
+    kernel cannot.
     """
     if drop is None:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=1.0)
     scores = query @ key.transpose(-1, -2)
-    weights = (scores if mask is None else scores.add_(mask)).softmax(dim=-1)
-    return (weights * drop) @ value
+    if mask is not None:
+        scores = scores.masked_fill_(~mask, -inf) if mask.dtype == torch.bool else scores.add_(mask)
+    return (scores.softmax(dim=-1) * drop) @ value
 
 
 class _Rearranged(torch.autograd.Function):
@@ -99,22 +101,26 @@ def from_slots(x: Tensor, blocks: Blocks, num: int) -> Tensor:
 
 
 def attend_over_edges(
-    query: Tensor, key: Tensor, value: Tensor, edges: EdgeList, drop: Tensor | None = None
+    query: Tensor, key_value: Tensor, edges: EdgeList, drop: Tensor | None = None
 ) -> Tensor:
-    """The same for the first nodes of one large graph, (N, H, D / H): linear in the number of edges."""
+    """The same for the first nodes of an edge list: linear in the number of edges.
+
+    Queries are (nodes, H, D / H), keys and values (N, 2, H, D / H).
+    """
     num, used = len(query), 0
     parts, places = [], []
     for bucket in edges.buckets:
-        here = int(torch.searchsorted(bucket.nodes, num))
+        here = num if len(edges.buckets) == 1 else int(torch.searchsorted(bucket.nodes, num))
         nodes, sources, present = bucket.nodes[:here], bucket.sources[:here], bucket.present[:here]
-        scores = torch.einsum("nhc,ndhc->nhd", query[nodes], key[sources])
-        weights = scores.masked_fill(~present[:, None], float("-inf")).softmax(dim=-1)
-        if drop is not None:
-            weights = weights * drop[used : used + weights.numel()].view_as(weights)
-            used += weights.numel()
-        parts.append(torch.einsum("nhd,ndhc->nhc", weights, value[sources]))
+        near = key_value.index_select(0, sources.flatten()).view(*sources.shape, *key_value.shape[1:])
+        key, value = near.permute(2, 0, 3, 1, 4)  # (nodes, H, in-neighbours, D / H) each
+        shape = (here, query.shape[1], 1, sources.shape[1])
+        cut = None if drop is None else drop[used : used + prod(shape)].view(shape)
+        used += prod(shape)
+        asking = query if here == num else query[nodes]
+        parts.append(attend(asking[:, :, None], key, value, present[:, None, None], cut).squeeze(2))
         places.append(nodes)
-    return torch.cat(parts)[torch.cat(places).argsort()]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)[torch.cat(places).argsort()]
 
 
 def sharpness(num_in: Tensor, crowd: int) -> Tensor:

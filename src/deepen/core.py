@@ -139,22 +139,23 @@ class Step:
             scene = replace(scene, strips=strips)
         return scene
 
-    def __call__(self, state: State, scene: Scene, t: int, num: int) -> State:
-        """H(t-1) to H(t); t counts from 1."""
+    def __call__(self, state: State, scene: Scene, t: int | Tensor, num: int) -> State:
+        """H(t-1) to H(t); t counts from 1, and outside training may be several that broadcast to (B, L)."""
         x, mixed = self.attend(state, scene, t, num)
         return self.think(x, mixed, first(state.hidden, num), scene, t)
 
-    def attend(self, state: State, scene: Scene, t: int, num: int) -> tuple[Tensor, Tensor]:
+    def attend(self, state: State, scene: Scene, t: int | Tensor, num: int) -> tuple[Tensor, Tensor]:
         """Of the first `num` positions the step's input x, and what they attend to."""
         x = state.hidden
         if self.depth is not None:
-            x = x + self.depth[min(t, len(self.depth)) - 1]
+            last = len(self.depth) - 1
+            x = x + self.depth[min(t - 1, last) if isinstance(t, int) else (t - 1).clamp(max=last)]
         if scene.recalled is not None:
             x = x + first(scene.recalled, x.shape[1])
         mixed = self._attend(F.layer_norm(x, x.shape[-1:]), scene, t, num)
         return first(x, num), mixed
 
-    def think(self, x: Tensor, mixed: Tensor, before: Tensor, scene: Scene, t: int) -> State:
+    def think(self, x: Tensor, mixed: Tensor, before: Tensor, scene: Scene, t: int | Tensor) -> State:
         """All that follows the attention, for any positions (B, L, D)."""
         sizes = self.config.width, self.config.feedforward, self.config.width
         masks = [
@@ -171,7 +172,7 @@ class Step:
             after = after + self.config.state_noise * torch.randn_like(after)
         return State(hidden=after, gate=z)
 
-    def _attend(self, x: Tensor, scene: Scene, t: int, num: int) -> Tensor:
+    def _attend(self, x: Tensor, scene: Scene, t: int | Tensor, num: int) -> Tensor:
         """Multi-head self-attention of the first `num` positions, before its output map."""
         B, L, D = x.shape
         heads, graphs = self.config.heads, scene.graphs
@@ -180,9 +181,9 @@ class Step:
             query, others = torch.split(projected, [D, 2 * D], dim=-1)
             projected = torch.cat([query * scene.sharpness[:L, None], others], dim=-1)
         if isinstance(graphs, EdgeList):
-            query, key, value = projected.view(L, 3, heads, D // heads).unbind(1)
+            query, key_value = torch.split(projected.view(L, 3, heads, D // heads), [1, 2], dim=1)
             drop = self._mask(scene, self.config.attention_dropout, (heads * graphs.num_scores,), t, place=0)
-            return attend_over_edges(query[:num], key, value, graphs, drop).view(B, num, D)
+            return attend_over_edges(query[:num, 0], key_value, graphs, drop).view(B, num, D)
         rows, num_rows = projected, num
         if isinstance(graphs, Blocks):
             rows, num_rows = into_slots(projected[0], graphs), graphs.num_slots[num]
@@ -214,8 +215,13 @@ class Step:
         z = self.gate_candidate(candidate).add_(self.gate_before(before)).sigmoid_()
         return torch.lerp(before, candidate, z), z  # z * candidate + (1 - z) * before
 
-    def _mask(self, scene: Scene, chance: float, shape: tuple[int, ...], t: int, place: int) -> Tensor | None:
-        return dropout_mask(scene.strips[chance], shape, t, place) if chance in scene.strips else None
+    def _mask(
+        self, scene: Scene, chance: float, shape: tuple[int, ...], t: int | Tensor, place: int
+    ) -> Tensor | None:
+        if chance not in scene.strips:
+            return None
+        assert isinstance(t, int)
+        return dropout_mask(scene.strips[chance], shape, t, place)
 
 
 def _layer_scale(config: CoreConfig) -> nn.Parameter | None:

@@ -1,5 +1,8 @@
 """How graphs lie in memory: the small ones of a batch as blocks, a large one as an edge list.
 
+Edge lists are also how small graphs lie that come and go (lanes.py): there is nothing to pad but the
+number of in-neighbours.
+
 A node's state k steps before the end can change the answer only if k edges or fewer lead from it to one
 of the two nodes that are read. So all nodes of a batch stand in one row, in the order of that distance:
 what still matters is always the first part of the row, and leaving the rest out costs nothing. Nodes
@@ -91,17 +94,24 @@ class Bucket(Movable):
     """Nodes of a large graph with about the same number of in-neighbours."""
 
     nodes: Tensor  # (n,) increasing
-    sources: Tensor  # (n, d) the in-neighbours of each, itself among them; the first if there are fewer
+    sources: Tensor  # (n, d) the in-neighbours of each, itself among them; one of these if there are fewer
     present: Tensor  # (n, d) false where there are fewer than d
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeList(Movable):
-    """One large graph, in memory linear in the number of its edges."""
+    """One large graph, or several: their nodes in one row, in memory linear in the number of edges."""
 
     buckets: tuple[Bucket, ...]
-    num_in: Tensor  # (N,) in-neighbours of each node, itself among them
+    owner: Tensor  # (N,) the graph of each node
     needed: tuple[int, ...]  # how many nodes are within 0, 1, 2, ... edges of the queried ones
+
+    @property
+    def num_in(self) -> Tensor:
+        """(N,) in-neighbours of each node, itself among them."""
+        nodes = torch.cat([bucket.nodes for bucket in self.buckets])
+        numbers = torch.cat([bucket.present.sum(dim=1) for bucket in self.buckets])
+        return torch.empty_like(nodes).index_copy_(0, nodes, numbers)
 
     @property
     def num_scores(self) -> int:
@@ -160,7 +170,7 @@ def as_blocks(
 
 
 def as_edge_list(edges: IntArray, num_nodes: int, query: IntArray) -> tuple[EdgeList, IntArray, IntArray]:
-    """The same for one large graph: the edge list; the node of everyone in the row (1, N); the query."""
+    """The same for one large graph: the edge list; graph and node (2, N) of everyone; the query (1, 2)."""
     start, end = edges.T
     itself = np.arange(num_nodes)
     key = np.unique(np.concatenate([end * num_nodes + start, itself * (num_nodes + 1)]))  # sorted by end
@@ -187,10 +197,56 @@ def as_edge_list(edges: IntArray, num_nodes: int, query: IntArray) -> tuple[Edge
             offset = np.arange(width)
             present = offset < num_in_row[nodes][:, None]
             chosen = place[sources[first[row[nodes]][:, None] + np.where(present, offset, 0)]]
-            parts = (torch.from_numpy(part) for part in (nodes, chosen, present))
-            buckets.append(Bucket(**dict(zip(("nodes", "sources", "present"), parts, strict=True))))
-    listed = EdgeList(buckets=tuple(buckets), num_in=torch.from_numpy(num_in_row), needed=tuple(counts[:-1]))
-    return listed, row[None], place[query][None]
+            buckets.append(_bucket(nodes, chosen, present))
+    owner = np.zeros_like(row)
+    listed = EdgeList(buckets=tuple(buckets), owner=torch.from_numpy(owner), needed=tuple(counts[:-1]))
+    return listed, np.stack([owner, row]), place[query][None]
+
+
+def as_joinable(
+    edges: Sequence[IntArray], query: IntArray, width: int
+) -> tuple[EdgeList, IntArray, IntArray]:
+    """The same for several small graphs: one bucket with room for `width` in-neighbours of every node.
+
+    They are few at a time and small, so that plain loops are faster than arrays.
+    """
+    members: list[tuple[int, int, int]] = []  # distance, graph, node
+    found: dict[tuple[int, int], list[int]] = {}  # graph and node to its in-neighbours
+    for graph, (rows, asked) in enumerate(zip(edges, query.tolist(), strict=True)):
+        before: dict[int, dict[int, None]] = {}
+        for start, end in rows.tolist():
+            before.setdefault(end, {end: None})[start] = None
+        distance = dict.fromkeys(asked, 0)
+        queue = list(asked)
+        for node in queue:
+            near = list(before.get(node, (node,)))
+            found[graph, node] = near
+            for one in near:
+                if one not in distance:
+                    distance[one] = distance[node] + 1
+                    queue.append(one)
+        members += [(far, graph, node) for node, far in distance.items()]
+    members.sort()
+    place = {(graph, node): at for at, (_, graph, node) in enumerate(members)}
+    # Where there are fewer: the node itself, which is there whenever its in-neighbours are looked at.
+    sources = np.repeat(np.arange(len(members))[:, None], width, axis=1)
+    present = np.zeros((len(members), width), dtype=np.bool_)
+    for at, (_, graph, node) in enumerate(members):
+        near = found[graph, node]
+        sources[at, : len(near)] = [place[graph, one] for one in near]
+        present[at, : len(near)] = True
+    far, owner, node = np.array(members).T
+    bucket = _bucket(np.arange(len(members)), sources, present)
+    needed = np.cumsum(np.bincount(far)).tolist()
+    listed = EdgeList(buckets=(bucket,), owner=torch.from_numpy(owner.copy()), needed=tuple(needed))
+    where = np.array([[place[graph, node] for node in asked] for graph, asked in enumerate(query.tolist())])
+    return listed, np.stack([owner, node]), where
+
+
+def _bucket(nodes: IntArray, sources: IntArray, present: npt.NDArray[np.bool_]) -> Bucket:
+    return Bucket(
+        nodes=torch.from_numpy(nodes), sources=torch.from_numpy(sources), present=torch.from_numpy(present)
+    )
 
 
 def _ranges(first: IntArray, num: IntArray) -> IntArray:

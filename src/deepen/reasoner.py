@@ -49,7 +49,7 @@ class Reasoner:
         self.config = config
         self.task = get_task(config.task)
         with torch.inference_mode():
-            self._step = self.model.prepare(_pack(model, precision))
+            self.step = self.model.prepare(_pack(model, precision))
 
     def answer(self, question: Any, steps: int | None = None) -> Answer:
         """Answer one question in `steps` steps; None: until the state settles."""
@@ -60,12 +60,12 @@ class Reasoner:
     ) -> list[Answer]:
         """Answer questions of any mix of sizes, in order; `steps` is for all of them, or one for each."""
         budgets = _budgets(steps, len(questions))
-        encoded = [self._encode(place, question) for place, question in enumerate(questions)]
+        encoded = [self.encode(question, place) for place, question in enumerate(questions)]
         answers: dict[int, Answer] = {}
         for halts_itself in (False, True):
             chosen = [place for place, budget in enumerate(budgets) if (budget is None) == halts_itself]
             # A question that halts by itself is still cut off, at a depth that depends on its own size.
-            limits = [self._limit(budgets[place], encoded[place]) for place in chosen]
+            limits = [self.limit(budgets[place], encoded[place]) for place in chosen]
             found = self._think([encoded[place] for place in chosen], limits, halts_itself)
             answers |= zip(chosen, found, strict=True)
         return [answers[place] for place in range(len(questions))]
@@ -74,10 +74,12 @@ class Reasoner:
         """Where a question that never settles is cut off: twice its size and a little."""
         return 2 * len(encoded.tokens) + 16
 
-    def _limit(self, budget: int | None, encoded: Encoded) -> int:
+    def limit(self, budget: int | None, encoded: Encoded) -> int:
+        """The most steps it takes, given a budget or not."""
         return max(budget or self.most_steps(encoded), self.model.least_steps)
 
-    def _encode(self, place: int, question: Any) -> Encoded:
+    def encode(self, question: Any, place: int = 0) -> Encoded:
+        """A question as numbers that this model knows; an error names its place among several."""
         try:
             encoded = self.task.encode(question)
             check_vocabulary(self.task, encoded, self.config.model.perception)
@@ -91,7 +93,7 @@ class Reasoner:
 
         def answers_of(batch_at: tuple[list[int], Batch]) -> list[tuple[int, Answer]]:
             places, batch = batch_at
-            step, scene = self.model.begin(batch.to(device), self._step)
+            step, scene = self.model.begin(batch.to(device), self.step)
             own = torch.tensor([limits[place] for place in places], device=device)
             most = int(own.max())
             halt: HaltingRule = self.model.halting(most) if halts_itself else Fixed(most)

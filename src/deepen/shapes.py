@@ -68,10 +68,10 @@ class Scene:
 
     def everywhere(self, true: Tensor) -> Tensor:
         """(questions,): whether (B, L) booleans are true at every position of a question."""
-        if isinstance(self.graphs, Blocks):
-            num_false = torch.zeros(len(self.read_at), device=true.device)
-            return num_false.index_add_(0, self.graphs.owner, (~true[0]).float()) == 0
-        return (true | ~self.valid).all(dim=-1)
+        if self.graphs is None:
+            return (true | ~self.valid).all(dim=-1)
+        num_false = torch.zeros(len(self.read_at), device=true.device)
+        return num_false.index_add_(0, self.graphs.owner[: true.shape[1]], (~true[0]).float()) == 0
 
     def select(self, stay: Tensor) -> tuple[Self, Callable[[Tensor], Tensor]]:
         """The scene of some of the questions, and what picks their part of a (B, L, ...) tensor."""

@@ -54,8 +54,8 @@ def mean_of_neighbours(x: Tensor, graphs: Blocks | EdgeList | None, num: int) ->
     """For the first `num` nodes of the row (1, L, D): the mean over in-neighbours and the node itself."""
     if isinstance(graphs, EdgeList):
         # Attention with equal scores is a mean.
-        nodes = x[0][:, None]
-        return attend_over_edges(torch.zeros_like(nodes[:num]), nodes, nodes, graphs).view(1, num, -1)
+        nodes = x[0][:, None, None].expand(-1, 2, -1, -1)  # as keys and as values
+        return attend_over_edges(torch.zeros_like(nodes[:num, 0]), nodes, graphs).view(1, num, -1)
     assert isinstance(graphs, Blocks)
     slots = into_slots(x[0], graphs)
     S = graphs.num_slots[num]
