@@ -1,6 +1,7 @@
 """Deepen: depth-recurrent Transformers that think deeper instead of longer."""
 
 from deepen.audit import Audit, audit
+from deepen.client import Client, ServerError
 from deepen.config import ConfigError, GridConfig, RunConfig
 from deepen.grid import Grid, measure
 from deepen.presets import get_preset
@@ -12,6 +13,7 @@ from deepen.train import TrainingError, train
 __all__ = [
     "Answer",
     "Audit",
+    "Client",
     "ConfigError",
     "Example",
     "Grid",
@@ -21,6 +23,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "RunError",
+    "ServerError",
     "TrainingError",
     "audit",
     "examples",

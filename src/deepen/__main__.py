@@ -18,6 +18,7 @@ from deepen.verbs.bench import bench_verb
 from deepen.verbs.grid import grid_verb
 from deepen.verbs.report import report_verb
 from deepen.verbs.reproduce import reproduce_verb
+from deepen.verbs.serve import serve_verb
 from deepen.verbs.solve import solve_verb
 from deepen.verbs.train import train_verb
 
@@ -28,6 +29,7 @@ VERBS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "reproduce": (reproduce_verb, "a table or figure of the paper, from nothing: deepen reproduce baselines"),
     "report": (report_verb, "fill the pages from stored results: deepen report"),
     "bench": (bench_verb, "measure speed against the plain way: deepen bench infer"),
+    "serve": (serve_verb, "questions over HTTP, and a page to watch a model think: deepen serve"),
     "solve": (solve_verb, "ask a model a question: deepen solve graph '{...}' --steps 12"),
 }
 

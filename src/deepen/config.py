@@ -6,9 +6,9 @@ name the nearest known key, and `None` always means "absent". Presets are in `pr
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -273,8 +273,14 @@ class RunConfig(Record):
         return f"{self.task}-{self.preset}-seed{self.seed}-{self.run_id}"
 
 
-def explain(error: ValidationError) -> str:
-    """One line for all that is wrong with a config."""
+class Explained(Protocol):
+    """An error that lists what is wrong."""
+
+    def errors(self) -> Sequence[Any]: ...
+
+
+def explain(error: Explained) -> str:
+    """One line for all that is wrong with a config or a request."""
     problems = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"])

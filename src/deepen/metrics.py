@@ -1,0 +1,81 @@
+"""What Prometheus is told: how long the queues are, how many think, how fast, how deep and how long."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from deepen.engine import Ask, Engine
+from deepen.service import Service
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+NOW: dict[str, tuple[str, Callable[[Engine], float]]] = {
+    "deepen_queue_length": ("Questions that wait for a slot", lambda engine: engine.num_waiting),
+    "deepen_active_slots": ("Questions that think", lambda engine: len(engine.active)),
+    "deepen_slots": ("Questions that can think at once", lambda engine: engine.slots),
+    "deepen_steps_a_second": ("Recent speed, everyone together", lambda engine: engine.steps_a_second),
+}
+
+
+class Metrics:
+    """The numbers of one server."""
+
+    def __init__(self, service: Service) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Engines(service))
+        self._latency = Histogram(
+            "deepen_latency_seconds",
+            "From taking a request to its answer",
+            ["model"],
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._depth = Histogram(
+            "deepen_depth_steps",
+            "Thinking steps of answered questions",
+            ["model"],
+            buckets=STEPS,
+            registry=self._registry,
+        )
+        self._outcomes = Counter(
+            "deepen_questions",
+            "Questions taken, by how they ended",
+            ["model", "outcome"],
+            registry=self._registry,
+        )
+
+    def answered(self, model: str, asks: Sequence[Ask], seconds: float) -> None:
+        """Note how a request ended."""
+        self._latency.labels(model).observe(seconds)
+        for ask in asks:
+            outcome = "cancelled"
+            if ask.future.done() and not ask.future.cancelled():
+                outcome = "failed" if ask.future.exception() else "answered"
+            self._outcomes.labels(model, outcome).inc()
+            if outcome == "answered":
+                self._depth.labels(model).observe(ask.steps)
+
+    def exposed(self) -> bytes:
+        """In Prometheus' own format."""
+        return generate_latest(self._registry)
+
+
+class _Engines(Collector):
+    """What the engines know at this moment."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (about, value) in NOW.items():
+            gauge = GaugeMetricFamily(name, about, labels=["model"])
+            for model, served in self._service.by_name.items():
+                gauge.add_metric([model], value(served.engine))
+            yield gauge
+        steps = CounterMetricFamily("deepen_steps", "Thinking steps taken", labels=["model"])
+        for model, served in self._service.by_name.items():
+            steps.add_metric([model], served.engine.steps_taken)
+        yield steps

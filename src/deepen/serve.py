@@ -1,0 +1,311 @@
+"""HTTP around the engine: this file parses, calls the engine and formats; the rest is elsewhere.
+
+    POST /v1/answer              one question or several; as JSON, or step by step as server-sent events
+    GET  /v1/models              what can be asked
+    GET  /v1/models/NAME/grid    where a model solves what
+    GET  /healthz  /readyz       it lives; it takes questions
+    GET  /metrics                for Prometheus
+    GET  /                       the playground
+
+Nothing of a question is logged unless asked for. A key, if there is one, is needed for /v1 and /metrics.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from deepen.config import explain
+from deepen.engine import Ask, ClosedError, DeadlineError, FullError
+from deepen.grid import Grid
+from deepen.metrics import Metrics
+from deepen.reasoner import Answer
+from deepen.service import (
+    EXAMPLES,
+    AnswerRecord,
+    AnswerRequest,
+    AnswerResponse,
+    ErrorBody,
+    ErrorResponse,
+    LimitError,
+    ModelsResponse,
+    Served,
+    Service,
+    UnknownModelError,
+)
+from deepen.wire import LimitBody, Logged
+
+PLAYGROUND = Path(__file__).parent / "playground"
+LOOK_FOR_THE_CLIENT = 0.2  # seconds between two looks whether it is still there
+STATUS: tuple[tuple[type[Exception], int, str], ...] = (
+    (LimitError, 413, "limit"),
+    (UnknownModelError, 404, "model"),
+    (FullError, 429, "full"),
+    (ClosedError, 503, "closed"),
+    (DeadlineError, 504, "deadline"),
+    (ValueError, 422, "question"),
+)
+"""The first that fits: what is wrong with a question is a ValueError."""
+MEANING = {
+    400: "not JSON",
+    401: "no key, or a wrong one",
+    404: "no such model",
+    408: "the request came too slowly",
+    413: "more than the server takes",
+    422: "a malformed request or question",
+    429: "too many questions are waiting",
+    503: "shutting down",
+    504: "the deadline passed",
+}
+
+log = logging.getLogger("deepen.serve")
+
+
+class KeyRefusedError(Exception):
+    """No key, or a wrong one."""
+
+
+def make_app(service: Service, key: str | None = None, log_questions: bool = False) -> FastAPI:
+    """The application; its engines start and stop with it."""
+    metrics = Metrics(service)
+    ready = False
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        nonlocal ready
+        await asyncio.to_thread(service.start)
+        ready = True
+        yield
+        ready = False
+        await asyncio.to_thread(service.close)
+
+    def check_key(request: Request) -> None:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
+            raise KeyRefusedError
+
+    app = FastAPI(
+        title="Deepen",
+        description="Depth-recurrent Transformers that think deeper instead of longer.",
+        lifespan=lifespan,
+        redoc_url=None,
+        docs_url=None,
+    )
+    app.add_middleware(LimitBody, limits=service.limits)
+    app.add_middleware(Logged)  # the last one added is the first to see a request
+    guarded = [Depends(check_key)]
+
+    @app.post(
+        "/v1/answer",
+        response_model=AnswerResponse,
+        responses={**_errors(400, 401, 404, 408, 413, 422, 429, 503, 504), 200: STREAMED},
+        dependencies=guarded,
+        openapi_extra={"requestBody": {"content": {"application/json": {"examples": _examples()}}}},
+    )
+    async def answer(request: Request, asked: AnswerRequest) -> Response:
+        """Answer one question, or several."""
+        served = service.find(asked.model)
+        asks = served.asks(asked, service.limits)
+        request.state.said |= {"model": served.name, "questions": len(asks)}
+        if log_questions:
+            request.state.said["asked"] = asked.every_question
+        began = perf_counter()
+        if asked.stream:
+            events = _streamed(served, asks)  # submits at once: a full queue is still a proper 429
+            return StreamingResponse(
+                _noted(events, metrics, served, asks, began), media_type="text/event-stream"
+            )
+        served.engine.submit(asks)
+        try:
+            answers = await _answers(asks, request)
+        finally:
+            metrics.answered(served.name, asks, perf_counter() - began)
+        request.state.said["steps"] = sum(one.steps for one in answers)
+        records = [AnswerRecord.of(one, asked.trace) for one in answers]
+        return JSONResponse(AnswerResponse(model=served.name, answers=records).model_dump())
+
+    @app.get("/v1/models", responses=_errors(401), dependencies=guarded)
+    async def models() -> ModelsResponse:
+        """What can be asked."""
+        return service.models()
+
+    @app.get("/v1/models/{name}/grid", responses=_errors(401, 404), dependencies=guarded)
+    async def grid(name: str) -> Grid:
+        """Where a model solves what."""
+        found = service.find(name).grid
+        if found is None:
+            raise UnknownModelError(f"model '{name}' has no grid: measure one with 'deepen grid {name}'")
+        return found
+
+    @app.get("/healthz", response_class=PlainTextResponse)
+    async def healthz() -> str:
+        """It lives."""
+        return "ok"
+
+    @app.get("/readyz", response_class=PlainTextResponse, responses=_errors(503))
+    async def readyz() -> str:
+        """It takes questions."""
+        if not ready:
+            raise ClosedError("not ready")
+        return "ok"
+
+    @app.get("/metrics", response_class=PlainTextResponse, responses=_errors(401), dependencies=guarded)
+    async def show_metrics() -> Response:
+        """For Prometheus."""
+        return Response(metrics.exposed(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(PLAYGROUND / "index.html")
+
+    @app.get("/playground/{file}", include_in_schema=False)
+    async def part(file: str) -> FileResponse:
+        path = PLAYGROUND / file
+        if path.name not in {one.name for one in PLAYGROUND.iterdir()}:
+            raise HTTPException(404)
+        return FileResponse(path)
+
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(KeyRefusedError, _key_refused)
+    for kind, _, _ in STATUS:
+        app.add_exception_handler(kind, _known_error)
+    app.add_exception_handler(Exception, _unknown_error)
+    return app
+
+
+async def _answers(asks: Sequence[Ask], request: Request) -> list[Answer]:
+    """Wait for all; if one fails or the client goes away, nobody waits for the others."""
+    everyone = asyncio.gather(*(asyncio.wrap_future(ask.future) for ask in asks))
+    try:
+        while not (await asyncio.wait([everyone], timeout=LOOK_FOR_THE_CLIENT))[0]:
+            if await request.is_disconnected():
+                raise ClosedError("the client has gone")
+        return everyone.result()
+    finally:
+        everyone.cancel()
+        for ask in asks:
+            ask.future.cancel()
+
+
+def _streamed(served: Served, asks: Sequence[Ask]) -> AsyncIterator[str]:
+    """The steps of all questions as they are taken, then their answers."""
+    loop = asyncio.get_running_loop()
+    events: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+
+    def tell(event: str, data: dict[str, Any]) -> None:
+        loop.call_soon_threadsafe(events.put_nowait, (event, data))
+
+    for place, ask in enumerate(asks):
+        ask.watch = lambda step, probability, place=place: tell(
+            "step", {"question": place, "step": step, "probability": probability}
+        )
+    served.engine.submit(asks)
+    for place, ask in enumerate(asks):
+
+        def finish(done: Any, place: int = place, ask: Ask = ask) -> None:
+            if done.cancelled():
+                return
+            error = done.exception()
+            if error is None:
+                record = AnswerRecord.of(done.result(), trace=ask.trace is not None)
+                tell("answer", {"question": place, **record.model_dump()})
+            else:
+                _, kind, message = _described(error)
+                tell("error", {"question": place, "error": {"type": kind, "message": message}})
+
+        ask.future.add_done_callback(finish)
+
+    async def every() -> AsyncIterator[str]:
+        left = len(asks)
+        while left:
+            event, data = await events.get()
+            left -= event != "step"
+            yield f"event: {event}\ndata: {json.dumps(data)}\n\n"
+
+    return every()
+
+
+async def _noted(
+    events: AsyncIterator[str], metrics: Metrics, served: Served, asks: Sequence[Ask], began: float
+) -> AsyncIterator[str]:
+    """The same events; whoever has not been answered when the client goes away is let go."""
+    try:
+        async for event in events:
+            yield event
+    finally:
+        for ask in asks:
+            ask.future.cancel()
+        metrics.answered(served.name, asks, perf_counter() - began)
+
+
+def _described(error: BaseException) -> tuple[int, str, str]:
+    """Status, type and sentence; what is unknown is not told to the client."""
+    for kind, status, name in STATUS:
+        if isinstance(error, kind):
+            return status, name, str(error)
+    return 500, "internal", "something went wrong inside"
+
+
+def _response(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    # What someone sent and an error repeats may be no text that can be written.
+    readable = message.encode("utf-8", "replace").decode()
+    body = ErrorResponse(error=ErrorBody(type=kind, message=readable))
+    return JSONResponse(body.model_dump(), status_code=status, headers=headers)
+
+
+async def _known_error(request: Request, error: Exception) -> Response:
+    status, kind, message = _described(error)
+    retry = {"Retry-After": f"{error.retry_after:.0f}"} if isinstance(error, FullError) else None
+    return _response(status, kind, message, retry)
+
+
+async def _unknown_error(request: Request, error: Exception) -> Response:
+    log.error("failed", exc_info=error)
+    return _response(*_described(error))
+
+
+async def _malformed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    if any(one["type"] == "json_invalid" for one in error.errors()):
+        return _response(400, "request", "the request is not JSON")
+    return _response(422, "request", explain(error))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = "request" if error.status_code < 500 else "internal"
+    return _response(error.status_code, kind, str(error.detail), error.headers)
+
+
+async def _key_refused(request: Request, error: Exception) -> Response:
+    return _response(401, "key", "a key is needed: Authorization: Bearer KEY", {"WWW-Authenticate": "Bearer"})
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": ErrorResponse, "description": MEANING[status]} for status in statuses}
+
+
+STREAMED: dict[str, Any] = {
+    "description": "The answers; with `stream`, an event for each step and each answer",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+
+
+def _examples() -> dict[str, Any]:
+    """For the documentation."""
+    return {
+        task: {"summary": f"a {task} question", "value": {"model": task, "question": one, "steps": 12}}
+        for task, one in EXAMPLES.items()
+    }

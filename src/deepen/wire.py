@@ -1,0 +1,103 @@
+"""What happens to a request before it is read and after it is answered.
+
+It must be small and come in time; the answer gets headers that tell browsers to be careful; a line in the
+log says what it was, but nothing of what was asked.
+"""
+
+import asyncio
+import json
+import logging
+from time import perf_counter
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deepen.service import Limits
+
+log = logging.getLogger("deepen.serve")
+HEADERS = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+class Logged:
+    """Add the headers; write a line when everything has been sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = perf_counter()
+        line: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": None}
+        # Whoever answers may say more about it.
+        scope["state"] = {**scope.get("state", {}), "said": (said := {})}
+
+        async def send_and_note(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                line["status"] = message["status"]
+                careful = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *careful]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_note)
+        finally:
+            line["ms"] = round(1000 * (perf_counter() - began), 2)
+            log.info("request", extra={"fields": {**line, **said}})
+
+
+class LimitBody:
+    """Take the whole body first; refuse one that is too large or too slow."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self.app = app
+        self.limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await self.app(scope, receive, send)
+            return
+        try:
+            body = await asyncio.wait_for(self._whole(receive), self.limits.body_seconds)
+        except TimeoutError:
+            await _refuse(send, 408, "request", f"the request took over {self.limits.body_seconds:g} s")
+            return
+        if body is None:
+            message = f"a request of over {self.limits.body_bytes} bytes is more than this server takes"
+            await _refuse(send, 413, "limit", message)
+            return
+        # A request is JSON whatever it calls itself.
+        headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+        scope["headers"] = [*headers, (b"content-type", b"application/json")]
+        pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return pending.pop() if pending else await receive()
+
+        await self.app(scope, replay, send)
+
+    async def _whole(self, receive: Receive) -> bytes | None:
+        """All of it; None if that is too much."""
+        parts, size, more = [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                break
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self.limits.body_bytes:
+                return None
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+
+async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
+    body = json.dumps({"error": {"type": kind, "message": message}}).encode()
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
