@@ -82,20 +82,20 @@ def test_who_settles_stops_after_enough_wants_in_a_row():
     assert [one.future.result().steps for one in asks] == [4, 9, 9], "1 may not settle, 2 never wants to"
 
 
-def test_long_questions_get_half_of_the_slots_and_are_never_passed_over_for_ever():
+def test_a_quarter_of_the_slots_is_kept_for_short_questions():
     diary = Diary()
     engine = Engine(diary, slots=4)
     long = [ask(LONG + 5) for _ in range(4)]
     engine.submit(long)
-    short = [ask(2) for _ in range(6)]
+    short = [ask(2) for _ in range(3)]
     engine.submit(short)
     run(engine)
-    # 0 and 1 are the first long ones, the rest is named in the order of entering: short ones next.
-    assert diary.ticks[0] == [0, 1, 2, 3]
-    assert [one.future.result().steps for one in short] == [2] * 6
-    done_short = next(tick for tick, here in enumerate(diary.ticks) if len(here) == 2)
-    assert done_short == 6, "two slots, three rounds of two steps"
-    assert len(diary.ticks) == 2 * (LONG + 5), "the other two long ones follow the first two"
+    assert diary.ticks[0] == [0, 1, 2, 3], "three long ones, and the first short one"
+    assert diary.ticks[2] == [0, 1, 2, 4]
+    assert diary.ticks[4] == [0, 1, 2, 5]
+    assert diary.ticks[6] == [0, 1, 2], "the last slot stays free for others"
+    assert diary.ticks[LONG + 5] == [6]
+    assert len(diary.ticks) == 2 * (LONG + 5)
 
 
 def test_a_stream_of_short_questions_does_not_starve_a_long_one():

@@ -4,9 +4,9 @@ A tick is one step of everyone who has a slot. Who has used up its budget, or ha
 and gives up its slot; before the next tick the slots that are free go to those who wait, in the order in
 which they came. Memory depends on the number of slots, never on how long anyone thinks.
 
-Nobody starves. A question that may take more than LONG steps gets a slot only while such questions hold
-less than half of them: the short ones always have the other half, which they leave soon; and since a
-slot goes to the first in the queue that may have it, a long one is never passed over for ever.
+Nobody starves. A quarter of the slots is kept for questions that take at most LONG steps and so leave
+soon; the others may have the rest. And since a slot goes to the first in the queue that may have it, a
+long question is never passed over for ever.
 
 The engine decides who thinks when. What thinking is, it does not know (see thinkers.py).
 """
@@ -69,6 +69,7 @@ class Engine:
             raise ValueError(f"an engine needs at least 2 slots, got {slots}")
         self.thinkers = thinkers
         self.slots = slots
+        self.most_long = slots - max(1, slots // 4)
         self.most_waiting = most_waiting
         self.active: dict[int, Ask] = {}
         self.steps_taken = 0
@@ -169,7 +170,7 @@ class Engine:
             passed: list[Ask] = []
             while self._waiting and len(self.active) + len(fresh) < self.slots:
                 ask = self._waiting.popleft()
-                if ask.is_long and num_long >= self.slots // 2:
+                if ask.is_long and num_long >= self.most_long:
                     passed.append(ask)
                     continue
                 num_long += ask.is_long

@@ -92,7 +92,7 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
 
     def check_key(request: Request) -> None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
+        if key is not None and not hmac.compare_digest(given.encode("latin-1"), key.encode()):
             raise KeyRefusedError
 
     app = FastAPI(
@@ -188,6 +188,7 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
 async def _answers(asks: Sequence[Ask], request: Request) -> list[Answer]:
     """Wait for all; if one fails or the client goes away, nobody waits for the others."""
     everyone = asyncio.gather(*(asyncio.wrap_future(ask.future) for ask in asks))
+    everyone.add_done_callback(lambda done: done.cancelled() or done.exception())  # someone has looked
     try:
         while not (await asyncio.wait([everyone], timeout=LOOK_FOR_THE_CLIENT))[0]:
             if await request.is_disconnected():

@@ -35,7 +35,8 @@ class Logged:
         began = perf_counter()
         line: dict[str, Any] = {"method": scope["method"], "path": scope["path"], "status": None}
         # Whoever answers may say more about it.
-        scope["state"] = {**scope.get("state", {}), "said": (said := {})}
+        said: dict[str, Any] = {}
+        scope["state"] = {**scope.get("state", {}), "said": said}
 
         async def send_and_note(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,0 +1,443 @@
+"""The server over real sockets: what it answers, what it refuses, and that nothing accepted is lost."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+import schemathesis
+import torch
+import uvicorn
+from conftest import ROOT, tiny
+from hypothesis import HealthCheck, Phase, given, settings
+
+import deepen
+from deepen.client import Client, ServerError
+from deepen.engine import Engine
+from deepen.peers import build
+from deepen.reasoner import Reasoner
+from deepen.serve import make_app
+from deepen.service import EXAMPLES, Limits, Served, Service, open_models
+from deepen.thinkers import Lanes
+
+GRAPH = EXAMPLES["graph"]
+
+
+def untrained(task):
+    torch.manual_seed(0)
+    config = tiny(task)
+    reasoner = Reasoner(build(config.model), config)
+    return Served(name=task, reasoner=reasoner, engine=Engine(Lanes(reasoner)), grid=None)
+
+
+@contextmanager
+def running(served, key=None, **limits):
+    """A server in a thread; yields its address."""
+    app = make_app(Service(served, Limits(**limits)), key)
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    address = listening.getsockname()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield address
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def call(address, body, method="POST", path="/v1/answer", headers=None):
+    """Status, headers and content; JSON where it is JSON."""
+    connection = HTTPConnection(*address, timeout=60)
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection.request(method, path, data, headers or {})
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    if response.headers.get_content_type() == "application/json":
+        content = json.loads(content)
+    return response.status, response.headers, content
+
+
+def refused(address, body, **rest):
+    status, _, content = call(address, body, **rest)
+    return status, content["error"]["type"], content["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running([*open_models(["graph"], slots=8, most_waiting=64), untrained("logic")]) as address:
+        yield address
+
+
+def test_answers_are_those_of_the_reasoner(server):
+    reasoner = deepen.load("graph")
+    drawn = [one for hops in (1, 4, 12) for one in deepen.examples("graph", "cut", hops, num=6)]
+    questions = [one.question for one in drawn]
+    body = {"model": "graph", "questions": questions, "steps": 12, "trace": True}
+    status, _, content = call(server, body)
+    assert status == 200
+    expected = reasoner.answer_many(questions, steps=12)
+    for got, one in zip(content["answers"], expected, strict=True):
+        assert got["steps"] == 12
+        assert got["label"] == one.label
+        assert got["trace"] == pytest.approx(one.trace, abs=1e-5)
+    assert [one.label for one in expected] == [one.label for one in drawn]
+    _, _, content = call(server, {"model": "graph", "question": questions[0]})
+    alone = reasoner.answer(questions[0])
+    (got,) = content["answers"]
+    assert (got["steps"], got["trace"]) == (alone.steps, None), (
+        "it halts by itself; no trace unless asked for"
+    )
+    _, _, content = call(server, {"model": "graph", "question": questions[0], "steps": 3, "halt": True})
+    assert content["answers"][0]["steps"] == 3, "at most"
+
+
+def test_a_stream_has_every_step(server):
+    body = {"model": "graph", "questions": [GRAPH, GRAPH], "steps": 4, "stream": True}
+    status, headers, content = call(server, body)
+    assert (status, headers.get_content_type()) == (200, "text/event-stream")
+    events = [
+        (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
+        for name, data in (event.split("\n") for event in content.decode().strip().split("\n\n"))
+    ]
+    trace = deepen.load("graph").answer(GRAPH, steps=4).trace
+    for place in (0, 1):
+        mine = [(name, data) for name, data in events if data["question"] == place]
+        assert [name for name, _ in mine] == ["step"] * 4 + ["answer"]
+        assert [data["probability"] for _, data in mine[:4]] == pytest.approx(trace, abs=1e-5)
+        assert mine[-1][1]["label"] is True
+
+
+REFUSALS = {
+    "not JSON": (b'{"question', 400, "request", "not JSON"),
+    "nothing": (b"", 422, "request", "Field required"),
+    "deep": (b'{"question": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", 400, "request", "body"),
+    "a list": ([], 422, "request", "dictionary"),
+    "unknown key": ({"qestion": GRAPH}, 422, "request", "did you mean 'question'?"),
+    "no question": ({"model": "graph"}, 422, "request", "either 'question' or 'questions'"),
+    "both": ({"question": GRAPH, "questions": [GRAPH]}, 422, "request", "either"),
+    "empty list": ({"model": "graph", "questions": []}, 422, "question", "empty list"),
+    "no model": ({"question": GRAPH}, 404, "model", "name a 'model': graph, logic"),
+    "other model": ({"model": "x", "question": GRAPH}, 404, "model", "no model 'x' here"),
+    "no steps": ({"model": "graph", "question": GRAPH, "steps": 0}, 422, "request", "steps"),
+    "half a step": ({"model": "graph", "question": GRAPH, "steps": 1.5}, 422, "request", "steps"),
+    "not a number": (b'{"model": "graph", "question": 1, "steps": NaN}', 422, "request", "steps"),
+    "never": ({"model": "graph", "question": GRAPH, "halt": False}, 422, "question", "needs 'steps'"),
+    "malformed": ({"model": "graph", "question": "T"}, 422, "question", "a graph question is a mapping"),
+    "second": ({"model": "logic", "questions": ["T", "T&"], "steps": 1}, 422, "question", "question 1"),
+    "no text": (b'{"model": "logic", "question": "\\ud800", "steps": 1}', 422, "question", "unknown symbol"),
+    "many steps": ({"model": "graph", "question": GRAPH, "steps": 1001}, 413, "limit", "1001 steps"),
+    "many questions": ({"model": "graph", "questions": [GRAPH] * 257, "steps": 1}, 413, "limit", "257"),
+    "long": ({"model": "logic", "question": "!" * 512 + "T", "steps": 1}, 413, "limit", "513 symbols"),
+    "many edges": (
+        {"model": "graph", "question": {**GRAPH, "edges": [["a", "b"]] * 20_001}, "steps": 1},
+        413,
+        "limit",
+        "20001 edges",
+    ),
+    "many nodes": (
+        {"model": "graph", "question": {**GRAPH, "edges": [[k, -k] for k in range(1, 1500)]}, "steps": 1},
+        413,
+        "limit",
+        "2998 nodes",
+    ),
+    "listed nodes": (
+        {"model": "graph", "question": {**GRAPH, "nodes": list(range(2001))}, "steps": 1},
+        413,
+        "limit",
+        "2001 nodes",
+    ),
+    "large": (b'{"question": "' + b"T" * 2**20 + b'"}', 413, "limit", "bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_bad_requests_are_refused_clearly(server, kind):
+    body, status, name, words = REFUSALS[kind]
+    got, its_name, message = refused(server, body)
+    assert (got, its_name) == (status, name)
+    assert words in message
+
+
+def test_other_pages(server):
+    assert call(server, None, "GET", "/healthz")[::2] == (200, b"ok")
+    assert call(server, None, "GET", "/readyz")[::2] == (200, b"ok")
+    _, _, content = call(server, None, "GET", "/v1/models")
+    assert [one["name"] for one in content["models"]] == ["graph", "logic"]
+    assert content["models"][0]["train_difficulties"] == [1, 5]
+    status, _, grid = call(server, None, "GET", "/v1/models/graph/grid")
+    assert status == 200
+    assert grid["reach"] >= 24
+    assert refused(server, None, method="GET", path="/v1/models/logic/grid")[:2] == (404, "model")
+    assert refused(server, None, method="GET", path="/nowhere")[:2] == (404, "request")
+    assert refused(server, None, method="GET", path="/v1/answer")[:2] == (405, "request")
+    for path in ("/playground/..%2fserve.py", "/playground/nothing.js"):
+        assert call(server, None, "GET", path)[0] == 404
+    status, headers, page = call(server, None, "GET", "/")
+    assert status == 200
+    assert headers["content-security-policy"].startswith("default-src 'self'")
+    for address in re.findall(rb'(?:src|href)="([^"#]+)"', page):
+        assert call(server, None, "GET", address.decode())[0] == 200
+
+
+def test_metrics(server):
+    def value(name):
+        text = call(server, None, "GET", "/metrics")[2].decode()
+        return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
+
+    before = value('deepen_steps_total{model="graph"}')
+    call(server, {"model": "graph", "questions": [GRAPH] * 3, "steps": 7})
+    assert value('deepen_steps_total{model="graph"}') == before + 21
+    assert value('deepen_queue_length{model="graph"}') == 0
+    assert value('deepen_active_slots{model="graph"}') == 0
+    assert value('deepen_questions_total{model="graph",outcome="answered"}') >= 3
+    assert value('deepen_depth_steps_count{model="graph"}') >= 3
+    assert value('deepen_latency_seconds_count{model="graph"}') >= 1
+
+
+def test_a_key():
+    with running([untrained("logic")], key="sésame") as address:
+        body = {"question": "T", "steps": 1}
+        assert refused(address, body)[:2] == (401, "key")
+        assert refused(address, body, headers={"Authorization": "Bearer sesam"})[:2] == (401, "key")
+        right = {"Authorization": "Bearer sésame".encode().decode("latin-1")}
+        assert call(address, body, headers=right)[0] == 200
+        assert call(address, None, "GET", "/v1/models")[0] == 401
+        assert call(address, None, "GET", "/metrics")[0] == 401
+        assert call(address, None, "GET", "/healthz")[0] == 200
+
+
+def test_a_full_queue_says_when_to_come_back():
+    one = untrained("logic")
+    with running(
+        [Served(name="logic", reasoner=one.reasoner, engine=Engine(Lanes(one.reasoner), 2, 4), grid=None)]
+    ) as address:
+        body = {"questions": ["T&F"] * 4, "steps": 300}
+        with ThreadPoolExecutor(8) as pool:
+            results = list(pool.map(lambda _: call(address, body), range(8)))
+        statuses = [status for status, _, _ in results]
+        assert set(statuses) == {200, 429}
+        assert all(1 <= int(headers["Retry-After"]) <= 60 for status, headers, _ in results if status == 429)
+        assert call(address, {"questions": ["T&F"] * 4, "steps": 3})[0] == 200, "it recovers at once"
+        assert refused(address, {"questions": ["T"] * 5, "steps": 3})[:2] == (429, "full")
+
+
+def test_a_deadline_and_a_client_that_goes_away():
+    one = untrained("logic")
+    with running([one], steps=10**9) as address:
+        body = {"question": "T&F", "steps": 10**8}
+        began = time.monotonic()
+        assert refused(address, {**body, "deadline_ms": 200})[:2] == (504, "deadline")
+        assert time.monotonic() - began < 10
+        for extra in ({}, {"stream": True}):
+            gone = HTTPConnection(*address, timeout=60)
+            gone.request("POST", "/v1/answer", json.dumps({**body, **extra}))
+            while not one.engine.active:
+                time.sleep(0.01)
+            gone.close()
+            waited = time.monotonic()
+            while one.engine.active:
+                assert time.monotonic() - waited < 10
+                time.sleep(0.01)
+
+
+def test_a_slow_or_torn_request():
+    with running([untrained("logic")], body_seconds=0.3) as address:
+        head = b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
+        with socket.create_connection(address) as slow:
+            slow.sendall(head + b'{"question"')
+            assert b" 408 " in slow.recv(4096)
+        with socket.create_connection(address) as torn:
+            torn.sendall(head + b'{"question"')
+        chunks = b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        with socket.create_connection(address) as large:
+            large.sendall(chunks)
+            for _ in range(40):
+                try:
+                    large.sendall(b"8000\r\n" + b"T" * 0x8000 + b"\r\n")
+                except OSError:
+                    break
+            assert b" 413 " in large.recv(4096)
+        assert call(address, {"question": "T", "steps": 1})[0] == 200
+
+
+def test_the_interface_is_as_documented():
+    """schemathesis: requests made from the OpenAPI description, answers held against it."""
+    with running([untrained("logic")]) as (host, port):
+        schema = schemathesis.openapi.from_url(f"http://{host}:{port}/openapi.json")
+        operations = [found.ok() for found in schema.get_all_operations()]
+        assert {one.path for one in operations} >= {"/v1/answer", "/v1/models", "/metrics"}
+        for operation in operations:
+
+            @settings(
+                max_examples=25,
+                deadline=None,
+                phases=[Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            )
+            @given(case=operation.as_strategy())
+            def check(case):
+                # What a question looks like inside is the task's business, not the description's.
+                case.call_and_validate(
+                    excluded_checks=[schemathesis.checks.CHECKS.get_one("positive_data_acceptance")]
+                )
+
+            check()
+
+
+def test_the_client(server, tmp_path):
+    host, port = server
+    client = Client(f"http://{host}:{port}/")
+    assert [one["name"] for one in client.models()] == ["graph", "logic"]
+    expected = deepen.load("graph").answer(GRAPH, steps=6)
+    answer = client.answer(GRAPH, 6, model="graph")
+    assert (answer.label, answer.steps) == (expected.label, expected.steps)
+    assert answer.trace == pytest.approx(expected.trace, abs=1e-5)
+    assert [step for step, _ in client.stream(GRAPH, 4, model="graph")] == [1, 2, 3, 4]
+    assert client.answer_many([GRAPH] * 2, model="graph", trace=False)[1].trace == []
+    with pytest.raises(deepen.QuestionError, match="a logic question is a string"):
+        client.answer(GRAPH, 6, model="logic")
+    with pytest.raises(ServerError, match="no model 'x' here") as error:
+        client.answer(GRAPH, 6, model="x")
+    assert error.value.status == 404
+
+
+def test_the_client_tries_again():
+    tries = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            tries.append(self.path)
+            if len(tries) == 1:
+                return  # the connection just ends
+            self.send_response(429 if len(tries) == 2 else 200)
+            self.send_header("Retry-After", "0.01")
+            self.end_headers()
+            self.wfile.write(b'{"models": []}' if len(tries) > 2 else b"?")
+
+        def log_message(self, *arguments):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Busy) as busy:
+        thread = threading.Thread(target=busy.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{busy.server_port}"
+        assert Client(url).models() == []
+        assert len(tries) == 3
+        tries.clear()
+        with pytest.raises(ServerError, match="no answer from"):
+            Client(url, retries=0).models()
+        busy.shutdown()
+        thread.join()
+    with pytest.raises(ServerError, match="no answer from") as error:
+        Client(url, retries=0).models()
+    assert error.value.status is None
+
+
+@contextmanager
+def command(*arguments, **environment):
+    """`deepen serve` as a user starts it; yields the process, the address and what it writes."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deepen", "serve", "--port", "0", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+    lines = []
+    reader = threading.Thread(target=lambda: lines.extend(process.stderr))
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.search(r"on http://([\d.]+):(\d+)$", line):
+                break
+        reader.start()
+        address = found[1], int(found[2])
+        while True:
+            try:
+                if call(address, None, "GET", "/readyz")[0] == 200:
+                    break
+            except OSError:
+                time.sleep(0.1)
+        yield process, address, lines
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+        process.stderr.close()
+
+
+def test_sigterm_finishes_what_was_accepted(tmp_path):
+    with command("--slots", "4", "--limits.steps", "100000") as (process, address, lines):
+        body = {"questions": [GRAPH] * 8, "steps": 400}
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(call, address, body) for _ in range(4)]
+            while b'deepen_active_slots{model="graph"} 3.0' not in call(address, None, "GET", "/metrics")[2]:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            for one in waiting:
+                status, _, content = one.result()
+                assert status == 200
+                assert [answer["label"] for answer in content["answers"]] == [True] * 8
+        assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+        with pytest.raises(OSError, match="refused"):
+            call(address, body)
+    requests = [json.loads(line) for line in lines if '"event": "request"' in line]
+    assert {"model": "graph", "questions": 8, "steps": 3200}.items() <= requests[-1].items()
+    assert not any("source" in line for line in lines), "questions are not logged"
+
+
+def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
+    file = tmp_path / "key"
+    file.write_text("secret\n")
+    with command("--api-key-file", str(file), "--log-questions") as (_, address, lines):
+        assert call(address, {"question": GRAPH, "steps": 2})[0] == 401
+        assert (
+            call(address, {"question": GRAPH, "steps": 2}, headers={"Authorization": "Bearer secret"})[0]
+            == 200
+        )
+        time.sleep(0.2)
+        assert any('"source": "d"' in line for line in lines)
+    with command(DEEPEN_API_KEY="other") as (_, address, _):
+        assert (
+            call(address, {"question": GRAPH, "steps": 2}, headers={"Authorization": "Bearer other"})[0]
+            == 200
+        )
+        assert call(address, {"question": GRAPH, "steps": 2})[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--model", "nothing"], "no run folder or weights file 'nothing'"),
+        (["--slots", "1"], "at least 2 slots"),
+        (["--threads", "0"], "--threads must be at least 1"),
+        (["--limits.steps", "0"], "greater than or equal to 1"),
+        (["--model", "graph", "graph"], "two models are called 'graph'"),
+        (["--api-key-file", "/dev/null"], "is empty"),
+    ],
+)
+def test_bad_input_of_serve(arguments, why, capsys):
+    from deepen.__main__ import main
+
+    threads = torch.get_num_threads()
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *arguments])
+    torch.set_num_threads(threads)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line
