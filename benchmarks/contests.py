@@ -1,7 +1,8 @@
 """The contests of `deepen bench`: Deepen against the plain way and against what people would pick.
 
 Contenders run in processes of their own (see deepen/bench.py); whatever they need is made before the
-clock starts. They are in learning.py and thinking.py, the series of `deepen bench scale` in growth.py.
+clock starts. They are in learning.py, thinking.py and serving.py, the series of `deepen bench scale` in
+growth.py.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from functools import partial
 
 from benchmarks.growth import GROWTH
 from benchmarks.learning import GRID_EXAMPLES, grid_ours, grid_plain, train_ours, train_plain
+from benchmarks.serving import SLOTS, engine, in_batches
 from benchmarks.thinking import (
     B,
     L,
@@ -25,6 +27,7 @@ from deepen.bench import PEAK, Contender, Contest, Work
 
 TASKS = ("graph", "logic", "family")
 OURS, PLAIN, KEPT = "deepen", "plain", "plain, memory kept"
+SORTED, LARGEST = "batches sorted by T", "batches to the largest T"
 
 
 def _against_plain(
@@ -94,6 +97,19 @@ CONTESTS: dict[str, Contest] = {
                 "all to the largest": partial(depths, task, False),
             },
             rival="all to the largest",
+        )
+        for task in ("graph", "logic")
+    },
+    **{
+        f"serve {task}": Contest(
+            about=f"{task} questions of 2 to 40 steps, long-tailed, {SLOTS} at a time",
+            unit="answers",
+            contenders={
+                OURS: partial(engine, task),
+                SORTED: partial(in_batches, task, True),
+                LARGEST: partial(in_batches, task, False),
+            },
+            rival=LARGEST,
         )
         for task in ("graph", "logic")
     },

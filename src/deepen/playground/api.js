@@ -3,7 +3,7 @@
 const KEY = "deepen-api-key";
 
 /** What the server refused, as a sentence to show. */
-export class ServerError extends Error {
+class ServerError extends Error {
   constructor(message, type) {
     super(message);
     this.type = type;
@@ -46,6 +46,7 @@ async function call(address, options = {}) {
     throw new ServerError("The server cannot be reached. Is it still running?", "unreachable");
   }
   const body = await response.json().catch(() => null);
+  options.signal?.throwIfAborted(); // which may be why there is no body
   if (response.ok && body) return body;
   throw explain(response, body?.error);
 }

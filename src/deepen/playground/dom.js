@@ -45,8 +45,15 @@ export function onResize(node, callback) {
   new ResizeObserver(() => callback(node.clientWidth, node.clientHeight)).observe(node);
 }
 
+/** Say something in a place that is read aloud, unless it says so already. */
+export function say(place, sentence) {
+  if (place.textContent !== sentence) place.textContent = sentence;
+}
+
 export const decimal = (number) => number.toFixed(3);
 
 export const count = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+export const range = ([low, high]) => (low === high ? String(low) : `${low}–${high}`);
 
 export const prefersStillness = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

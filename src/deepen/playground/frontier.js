@@ -1,7 +1,7 @@
 // Heatmaps of what was measured: difficulty upwards, steps to the right, colour by accuracy.
 
 import { readGrid } from "./api.js";
-import { byId, element, onResize, paint, shape } from "./dom.js";
+import { byId, element, onResize, paint, range, say, shape } from "./dom.js";
 
 const ROW = 26;
 const EDGE = { left: 52, top: 6, right: 6, bottom: 42 };
@@ -11,7 +11,8 @@ const WIDEST_COLUMN = 56;
 export async function showFrontiers(models) {
   const room = byId("frontiers");
   byId("no-frontier").hidden = models.some((model) => model.has_grid);
-  for (const model of models.filter(({ has_grid, name }) => has_grid && !room.querySelector(`[data-model="${CSS.escape(name)}"]`))) {
+  const isShown = (name) => [...room.children].some((card) => card.dataset.model === name);
+  for (const model of models.filter(({ has_grid, name }) => has_grid && !isShown(name))) {
     const card = element("article", { class: "card", "data-model": model.name, "aria-busy": "true" });
     room.append(card);
     try {
@@ -27,11 +28,12 @@ export async function showFrontiers(models) {
 function fillCard(card, model, grid) {
   const svg = shape("svg", { class: "heatmap", role: "group", "aria-label": `Accuracy of ${model.name}` });
   const details = element("p", { class: "status", "aria-live": "polite" }, "Point at a cell, or move with the arrow keys.");
-  const reach = grid.reach === null ? "" : ` Solved up to ${grid.reach} ${grid.difficulty_name} with twice as many steps.`;
-  const trained = `Trained inside the frame: ${grid.difficulty_name} ${range(grid.train_difficulties)}, T ${range(grid.train_steps)}.`;
-  card.append(element("h2", {}, model.name), element("p", { class: "hint" }, trained + reach), svg, legend(), details);
+  const { difficulty_name: name, reach, train_difficulties: difficulties, train_steps: steps } = grid;
+  const solved = reach === null ? "" : ` Solved up to ${reach} ${name} with twice as many steps.`;
+  const trained = `Trained inside the frame: ${name} ${range(difficulties)}, T ${range(steps)}.`;
+  card.append(element("h2", {}, model.name), element("p", { class: "hint" }, trained + solved), svg, legend(), details);
   drawHeatmap(svg, grid, (cell) => {
-    details.textContent = describe(cell, grid.difficulty_name);
+    say(details, describe(cell, grid.difficulty_name));
   });
 }
 
@@ -49,13 +51,15 @@ function drawHeatmap(svg, grid, onCell) {
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.replaceChildren();
     for (const difficulty of difficulties) {
-      svg.append(shape("text", { class: "tick", x: EDGE.left - 8, y: yOf(difficulty) + ROW / 2 + 4, "text-anchor": "end" }, String(difficulty)));
+      const at = { x: EDGE.left - 8, y: yOf(difficulty) + ROW / 2 + 4, "text-anchor": "end" };
+      svg.append(shape("text", { class: "tick", ...at }, String(difficulty)));
     }
     const everyNth = Math.ceil(24 / column);
     const below = EDGE.top + difficulties.length * ROW;
     steps.forEach((step, place) => {
       if (place % everyNth) return;
-      svg.append(shape("text", { class: "tick", x: xOf(step) + column / 2, y: below + 16, "text-anchor": "middle" }, String(step)));
+      const at = { x: xOf(step) + column / 2, y: below + 16, "text-anchor": "middle" };
+      svg.append(shape("text", { class: "tick", ...at }, String(step)));
     });
     const middle = EDGE.left + (steps.length * column) / 2;
     svg.append(shape("text", { class: "axis", x: middle, y: below + 36, "text-anchor": "middle" }, "thinking steps, T"));
@@ -94,9 +98,10 @@ function drawHeatmap(svg, grid, onCell) {
     const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key] ?? [];
     if (dx === undefined) return;
     event.preventDefault();
-    const ahead = grid.cells.filter((cell) =>
-      dx ? cell.difficulty === difficulty && (cell.steps - step) * dx > 0 : cell.steps === step && (cell.difficulty - difficulty) * dy > 0,
-    );
+    const ahead = grid.cells.filter((cell) => {
+      const [right, up] = [cell.steps - step, cell.difficulty - difficulty];
+      return dx ? up === 0 && right * dx > 0 : right === 0 && up * dy > 0;
+    });
     const distance = (cell) => Math.abs(cell.steps - step) + Math.abs(cell.difficulty - difficulty);
     const next = ahead.sort((a, b) => distance(a) - distance(b))[0];
     if (!next) return;
@@ -125,5 +130,3 @@ function describe(cell, difficultyName) {
     `a look-up scores at most ${rate(cell.ceiling)}`
   );
 }
-
-const range = ([low, high]) => (low === high ? String(low) : `${low}–${high}`);

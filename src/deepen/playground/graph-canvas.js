@@ -23,7 +23,7 @@ export function createGraphCanvas(svg, toolOf, does) {
   const inPixels = ({ x, y }) => ({ x: x * size.width, y: y * size.height });
 
   function show(next) {
-    scene = next;
+    scene = { ...next, longest: Math.max(0, ...next.graph.nodes.map((name) => name.length)) };
     draw();
   }
 
@@ -58,8 +58,8 @@ export function createGraphCanvas(svg, toolOf, does) {
     const node = shape("g", { class: classes, "data-node": name, transform: `translate(${x} ${y})` });
     if (role) node.append(shape("circle", { class: "ring", r: radius + RING }));
     node.append(shape("circle", { class: "disc", r: radius }));
-    const fitsInside = name.length * 6.5 <= 2 * radius;
-    const label = fitsInside ? name : name.length > 12 ? `${name.slice(0, 11)}…` : name;
+    const fitsInside = scene.longest * 7.5 <= 2 * radius - 2; // all inside or all beside
+    const label = name.length > 12 ? `${name.slice(0, 11)}…` : name;
     if (radius >= 9 || role) {
       const text = { class: fitsInside ? "name" : "name beside", y: fitsInside ? 4 : radius + 15 };
       node.append(shape("text", { "text-anchor": "middle", ...text }, label));

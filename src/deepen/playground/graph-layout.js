@@ -3,7 +3,9 @@
 const MARGIN = { x: 0.07, y: 0.12 }; // above nodes there is room for a word
 const ASPECT = 1.7; // canvases are wider than high
 const MOST_FOR_FORCES = 150; // beyond that, forces are slow and their pictures a tangle
-const ROUNDS = 160;
+const ROUNDS = 300;
+const GRAVITY = 1.2; // towards the middle, or unconnected pieces would drift apart
+const SIGHT = 2.5; // beyond so many ideal distances, nodes do not repel each other
 
 /** Rows that turn round at their ends, so that a long path stays in one line. */
 export function snake(names, columns) {
@@ -22,13 +24,28 @@ export function snake(names, columns) {
 export function place({ nodes, edges }, known) {
   const kept = new Map(nodes.filter((name) => known.has(name)).map((name) => [name, known.get(name)]));
   if (kept.size === nodes.length) return kept;
-  if (nodes.length > MOST_FOR_FORCES) return snake(nodes, Math.ceil(Math.sqrt(ASPECT * nodes.length)));
   // A graph that is mostly new is laid out afresh; into an old one the new nodes are fitted.
   const pinned = kept.size * 2 > nodes.length ? kept : new Map();
+  const line = pinned.size ? null : inLine(nodes, edges);
+  if (line || nodes.length > MOST_FOR_FORCES) {
+    return snake(line ?? nodes, Math.max(Math.ceil(Math.sqrt(ASPECT * nodes.length)), Math.min(nodes.length, 5)));
+  }
   return byForces(nodes, edges, pinned);
 }
 
-/** Neighbours attract, all repel, and each round moves less than the one before. */
+/** The nodes in the order of their paths, if there is nothing but paths; else null. */
+function inLine(nodes, edges) {
+  const next = new Map(edges);
+  const entered = new Set(edges.map(([, to]) => to));
+  if (next.size < edges.length || entered.size < edges.length) return null;
+  const line = [];
+  for (const start of nodes.filter((name) => !entered.has(name))) {
+    for (let name = start; name !== undefined; name = next.get(name)) line.push(name);
+  }
+  return line.length === nodes.length ? line : null; // nothing leads into a circle
+}
+
+/** Neighbours attract, all repel, all are drawn to the middle, and each round moves less than the last. */
 function byForces(nodes, edges, pinned) {
   const points = nodes.map((name, number) => {
     const angle = (2 * Math.PI * number) / nodes.length - Math.PI / 2;
@@ -43,7 +60,9 @@ function byForces(nodes, edges, pinned) {
 }
 
 function moveOnce(points, links, ideal, most) {
-  for (const point of points) Object.assign(point, { dx: 0, dy: 0 });
+  for (const point of points) {
+    Object.assign(point, { dx: (ASPECT / 2 - point.x) * GRAVITY * ideal, dy: (0.5 - point.y) * GRAVITY * ideal });
+  }
   const push = (a, b, strength) => {
     const [dx, dy] = [a.x - b.x, a.y - b.y];
     const distance = Math.hypot(dx, dy) || 0.001;
@@ -54,7 +73,7 @@ function moveOnce(points, links, ideal, most) {
     b.dy -= dy * force;
   };
   points.forEach((a, number) => {
-    for (const b of points.slice(number + 1)) push(a, b, (distance) => ideal ** 2 / distance);
+    for (const b of points.slice(number + 1)) push(a, b, (distance) => (distance > SIGHT * ideal ? 0 : ideal ** 2 / distance));
   });
   for (const [a, b] of links) push(a, b, (distance) => -(distance ** 2) / ideal);
   for (const point of points) {
@@ -62,14 +81,13 @@ function moveOnce(points, links, ideal, most) {
     const length = Math.hypot(point.dx, point.dy) || 1;
     point.x += (point.dx / length) * Math.min(length, most);
     point.y += (point.dy / length) * Math.min(length, most);
-    point.x = Math.min(Math.max(point.x, MARGIN.x * ASPECT), (1 - MARGIN.x) * ASPECT);
-    point.y = Math.min(Math.max(point.y, MARGIN.y), 1 - MARGIN.y);
   }
 }
 
 /** Back to 0..1; a layout with nothing pinned is stretched to fill the canvas. */
 function fitted(point, points, hasPinned) {
-  if (hasPinned) return { x: point.x / ASPECT, y: point.y };
+  const clamp = (value, margin) => Math.min(Math.max(value, margin), 1 - margin);
+  if (hasPinned) return { x: clamp(point.x / ASPECT, MARGIN.x), y: clamp(point.y, MARGIN.y) };
   const stretch = (value, all, margin) => {
     const [low, high] = [Math.min(...all), Math.max(...all)];
     return high - low < 0.01 ? 0.5 : margin + ((1 - 2 * margin) * (value - low)) / (high - low);

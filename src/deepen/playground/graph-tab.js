@@ -1,7 +1,7 @@
 // The graph tab: a graph drawn or typed, a source, a target, and the region that the model believes reached.
 
 import { valueAt } from "./curve.js";
-import { byId, count, decimal, element, exampleButtons } from "./dom.js";
+import { byId, count, decimal, element, exampleButtons, say } from "./dom.js";
 import { GRAPH_EXAMPLES } from "./examples.js";
 import { createGraphCanvas } from "./graph-canvas.js";
 import { place, snake } from "./graph-layout.js";
@@ -14,6 +14,7 @@ export function createGraphTab(thinking) {
   let places = new Map();
   let [source, target, selected] = [null, null, null];
   let beliefs = null;
+  let unread = null; // the timer of a reading that is due
 
   const tab = { task: "graph", panel: byId("panel-graph"), steps: 12, halt: false, plays: true, result: null, read, paint };
 
@@ -83,17 +84,21 @@ export function createGraphTab(thinking) {
   /** One line about what is selected, or how much there is. */
   function describe() {
     const { node, edge } = selected ?? {};
-    if (edge) status.textContent = `Edge ${edge[0]} → ${edge[1]}`;
-    else if (node) {
+    if (edge) return say(status, `Edge ${edge[0]} → ${edge[1]}`);
+    if (node) {
       const believed = beliefs?.get(node);
-      status.textContent = `Node ${node}${believed === undefined ? "" : `, reached with probability ${decimal(believed)}`}`;
-    } else {
-      const size = `${count(graph.nodes.length, "node")}, ${count(graph.edges.length, "edge")}`;
-      status.textContent = `${size}. Click: a node. Drag from node to node: an edge. Shift and drag: move.`;
+      return say(status, `Node ${node}${believed === undefined ? "" : `, reached with probability ${decimal(believed)}`}`);
     }
+    const size = `${count(graph.nodes.length, "node")}, ${count(graph.edges.length, "edge")}`;
+    const numAsked = tab.result?.answers.length;
+    if (numAsked && numAsked < tab.result.details.length) {
+      return say(status, `${size}. One request holds ${numAsked} questions: white nodes were not asked about.`);
+    }
+    return say(status, `${size}. Click: a node. Drag from node to node: an edge. Shift and drag: move.`);
   }
 
   function read() {
+    if (unread) readText();
     if (problem.textContent) throw new Error(`The list of edges cannot be read. ${problem.textContent}`);
     if (graph.nodes.length < 2) throw new Error("Draw at least two nodes, or type an edge such as “a -> b”.");
     if (source === target) throw new Error("Source and target are the same node: choose two.");
@@ -140,14 +145,22 @@ export function createGraphTab(thinking) {
     setGraph(graph);
   }
 
-  text.addEventListener("input", () => {
+  function readText() {
+    clearTimeout(unread);
+    unread = null;
     problem.textContent = "";
+    selected = null;
     try {
-      selected = null;
       setGraph(parseGraph(text.value));
     } catch (error) {
       problem.textContent = error.message;
+      thinking.changed(tab);
     }
+  }
+
+  // Some ways of pasting make an event of each line: all of them are read at once.
+  text.addEventListener("input", () => {
+    unread ??= setTimeout(readText);
   });
   sourceField.addEventListener("change", () => choose(sourceField.value, target));
   targetField.addEventListener("change", () => choose(source, targetField.value));

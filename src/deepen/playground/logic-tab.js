@@ -1,7 +1,7 @@
 // The logic tab: an expression, its tree, and what the model believes of every part of it.
 
 import { valueAt } from "./curve.js";
-import { byId, decimal, exampleButtons, onResize, paint as colour, shape } from "./dom.js";
+import { byId, decimal, exampleButtons, onResize, paint as colour, say, shape } from "./dom.js";
 import { LOGIC_EXAMPLES } from "./examples.js";
 import { everyNode, parseLogic } from "./logic-parser.js";
 
@@ -70,12 +70,13 @@ export function createLogicTab(thinking) {
   function describe() {
     const node = nodes[selected];
     if (!node) {
-      status.textContent = root ? "Dashed: the model is not right about this part at this step." : "";
+      const isAsked = beliefs.size > 0;
+      say(status, isAsked ? "Filled: believed true. Dashed ring: not right at this step." : "Arrow keys walk through the parts.");
       return;
     }
     const belief = beliefs.get(node.text);
     const believed = belief === undefined ? "" : `; the model gives true ${decimal(belief)}`;
-    status.textContent = `${node.text} is ${node.value}${believed}`;
+    say(status, `${node.text} is ${node.value}${believed}`);
   }
 
   function draw() {

@@ -8,7 +8,7 @@
 
 import { ask, thatFit } from "./api.js";
 import { createCurve, settledAt, valueAt } from "./curve.js";
-import { byId, count, decimal, prefersStillness } from "./dom.js";
+import { byId, count, decimal, prefersStillness, range } from "./dom.js";
 
 const PLAY_MS = 2600; // a playback in all, within the bounds below
 const FASTEST_MS = 35;
@@ -74,14 +74,13 @@ export function createThinking({ onKeyNeeded }) {
   async function think() {
     const asking = tab;
     forget(asking); // an older answer must not stand beside an error, or be taken for the new one
-    waiting = new AbortController();
-    const { signal } = waiting;
-    byId("think").setAttribute("aria-busy", "true");
     try {
       const asked = asking.read();
       const model = modelOf(asking.task);
       if (!model) throw new Error("The server has not said yet which models it has. Try again in a moment.");
-      const request = { model: model.name, steps: readSteps(), halt: asking.halt, signal };
+      waiting = new AbortController();
+      const request = { model: model.name, steps: readSteps(), halt: asking.halt, signal: waiting.signal };
+      byId("think").setAttribute("aria-busy", "true");
       const [answer] = await ask({ ...request, questions: [asked.question] });
       asking.result = { ...asked, answer, budget: request.steps, length: answer.steps, answers: [] };
       asking.result.step = asking.plays && !prefersStillness() ? 1 : answer.steps;
@@ -200,5 +199,3 @@ export function createThinking({ onKeyNeeded }) {
     },
   };
 }
-
-const range = ([low, high]) => (low === high ? String(low) : `${low}–${high}`);
