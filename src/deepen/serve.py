@@ -90,7 +90,7 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
         ready = False
         await asyncio.to_thread(service.close)
 
-    def check_key(request: Request) -> None:
+    async def check_key(request: Request) -> None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         if key is not None and not hmac.compare_digest(given.encode("latin-1"), key.encode()):
             raise KeyRefusedError
