@@ -31,6 +31,7 @@ ROAD = [
     {"lanes", "client"},
     {"thinkers"},
     {"engine"},
+    {"remote"},
     {"service"},
     {"wire", "metrics"},
     {"serve"},

@@ -13,11 +13,12 @@ The engine decides who thinks when. What thinking is, it does not know (see thin
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
+from typing import Protocol
 
 from deepen.reasoner import Answer
 from deepen.thinkers import Entry, Thinkers
@@ -61,6 +62,38 @@ class Ask(Entry):
         return self.limit > LONG
 
 
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """How an engine is doing."""
+
+    waiting: int = 0
+    active: int = 0
+    steps_taken: int = 0
+    steps_a_second: float = 0.0
+
+
+def retry_after(waiting: Iterable[Ask], steps_a_second: float) -> float:
+    """Seconds until those who wait now will have been served."""
+    return min(60.0, max(1.0, sum(ask.limit for ask in waiting) / max(steps_a_second, 1.0)))
+
+
+class Answers(Protocol):
+    """Who answers questions: an engine here, or in another process."""
+
+    slots: int
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def numbers(self) -> Numbers: ...
+
+    def start(self) -> None: ...
+
+    def submit(self, asks: Sequence[Ask]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Engine:
     """Slots, a queue in front of them, and a thread that ticks."""
 
@@ -86,13 +119,29 @@ class Engine:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        return not (self._waiting or self.active)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closed
+
+    def numbers(self) -> Numbers:
+        return Numbers(
+            waiting=len(self._waiting),
+            active=len(self.active),
+            steps_taken=self.steps_taken,
+            steps_a_second=self.steps_a_second,
+        )
+
     def submit(self, asks: Sequence[Ask]) -> None:
         """Let all of them wait for a slot, or none; the answers come through their futures."""
         with self._changed:
             if self._closed:
                 raise ClosedError("the engine is shutting down")
             if len(self._waiting) + len(asks) > self.most_waiting:
-                raise FullError(self._retry_after())
+                raise FullError(retry_after(self._waiting, self.steps_a_second))
             self._waiting.extend(asks)
             self._look_again_at = min(
                 [self._look_again_at, *(ask.deadline for ask in asks if ask.deadline is not None)]
@@ -181,11 +230,6 @@ class Engine:
             self.active |= fresh
             self.thinkers.enter(fresh)
 
-    def _retry_after(self) -> float:
-        """Seconds until those who wait now will have been served."""
-        steps = sum(ask.limit for ask in self._waiting)
-        return min(60.0, max(1.0, steps / max(self.steps_a_second, 1.0)))
-
     def start(self) -> None:
         """Tick in a thread of its own while there is something to do."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -194,14 +238,18 @@ class Engine:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self.active or self._closed):
+                while self.is_idle and not self._closed:
                     self._changed.wait()
-                if self._closed and not (self._waiting or self.active):
+                if self.is_idle:
                     return
-            try:
-                self.tick()
-            except Exception as error:  # whatever it was, the next questions shall not suffer from it
-                self._fail_active(error)
+            self.tick_or_fail()
+
+    def tick_or_fail(self) -> None:
+        """A tick; whatever goes wrong is told to those who think, and the next do not suffer from it."""
+        try:
+            self.tick()
+        except Exception as error:
+            self._fail_active(error)
 
     def _fail_active(self, error: Exception) -> None:
         self.thinkers.clear()

@@ -1,22 +1,21 @@
 """What Prometheus is told: how long the queues are, how many think, how fast, how deep and how long."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from deepen.engine import Ask, Engine
+from deepen.engine import Ask, Numbers
 from deepen.service import Service
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
-NOW: dict[str, tuple[str, Callable[[Engine], float]]] = {
-    "deepen_queue_length": ("Questions that wait for a slot", lambda engine: engine.num_waiting),
-    "deepen_active_slots": ("Questions that think", lambda engine: len(engine.active)),
-    "deepen_slots": ("Questions that can think at once", lambda engine: engine.slots),
-    "deepen_steps_a_second": ("Recent speed, everyone together", lambda engine: engine.steps_a_second),
+NOW: dict[str, tuple[str, Callable[[Numbers], float]]] = {
+    "deepen_queue_length": ("Questions that wait for a slot", lambda now: now.waiting),
+    "deepen_active_slots": ("Questions that think", lambda now: now.active),
+    "deepen_steps_a_second": ("Recent speed, everyone together", lambda now: now.steps_a_second),
 }
 
 
@@ -70,12 +69,21 @@ class _Engines(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
+        engines = {model: served.engine for model, served in self._service.by_name.items()}
+        now = {model: engine.numbers() for model, engine in engines.items()}
         for name, (about, value) in NOW.items():
-            gauge = GaugeMetricFamily(name, about, labels=["model"])
-            for model, served in self._service.by_name.items():
-                gauge.add_metric([model], value(served.engine))
-            yield gauge
+            yield _gauge(name, about, {model: value(numbers) for model, numbers in now.items()})
+        yield _gauge(
+            "deepen_slots", "Questions that can think at once", {m: e.slots for m, e in engines.items()}
+        )
         steps = CounterMetricFamily("deepen_steps", "Thinking steps taken", labels=["model"])
-        for model, served in self._service.by_name.items():
-            steps.add_metric([model], served.engine.steps_taken)
+        for model, numbers in now.items():
+            steps.add_metric([model], numbers.steps_taken)
         yield steps
+
+
+def _gauge(name: str, about: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, about, labels=["model"])
+    for model, value in values.items():
+        gauge.add_metric([model], value)
+    return gauge

@@ -79,15 +79,11 @@ class KeyRefusedError(Exception):
 def make_app(service: Service, key: str | None = None, log_questions: bool = False) -> FastAPI:
     """The application; its engines start and stop with it."""
     metrics = Metrics(service)
-    ready = False
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        nonlocal ready
         await asyncio.to_thread(service.start)
-        ready = True
         yield
-        ready = False
         await asyncio.to_thread(service.close)
 
     async def check_key(request: Request) -> None:
@@ -156,8 +152,8 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
     @app.get("/readyz", response_class=PlainTextResponse, responses=_errors(503))
     async def readyz() -> str:
         """It takes questions."""
-        if not ready:
-            raise ClosedError("not ready")
+        if not service.is_open:
+            raise ClosedError("an engine has ended")
         return "ok"
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=_errors(401), dependencies=guarded)

@@ -6,16 +6,19 @@ a sentence. Limits are checked before anything is computed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
+import torch
 from pydantic import Field, model_validator
 
 from deepen.config import Range, Record
-from deepen.engine import Ask, Engine
+from deepen.engine import Answers, Ask, Engine
 from deepen.grid import Grid
 from deepen.reasoner import Answer, Reasoner, find, load, shipped
+from deepen.remote import RemoteEngine
 from deepen.runs import Run
 from deepen.shapes import Encoded
 from deepen.thinkers import Lanes
@@ -158,7 +161,7 @@ class Served:
 
     name: str
     reasoner: Reasoner
-    engine: Engine
+    engine: Answers
     grid: Grid | None
 
     def record(self) -> ModelRecord:
@@ -251,25 +254,44 @@ class Service:
             one.engine.submit(asks)
             asks[0].future.result()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether all engines take questions."""
+        return all(one.engine.is_open for one in self.by_name.values())
+
     def close(self) -> None:
         """Finish what was taken."""
         for one in self.by_name.values():
             one.engine.close()
 
 
-def open_models(names: Sequence[str], slots: int, most_waiting: int, device: str = "cpu") -> list[Served]:
-    """Load models, each a shipped checkpoint by name or a run folder, which is called by its own name."""
+def open_models(
+    names: Sequence[str], slots: int, most_waiting: int, device: str = "cpu", threads: int = 1
+) -> list[Served]:
+    """Load models, each a shipped checkpoint by name or a run folder, which is called by its own name.
+
+    Each thinks in a process of its own, with a copy of the weights; here its questions are read.
+    """
     served = []
     for name in names:
         reasoner = load(name, device)
+        Lanes(reasoner)  # refuses a model that cannot be served, before any process is started
         short = name if name in shipped() else Path(name).resolve().name
-        engine = Engine(Lanes(reasoner), slots=slots, most_waiting=most_waiting)
+        make = partial(make_engine, name, slots, most_waiting, device, threads)
+        engine = RemoteEngine(make, slots, most_waiting)
         served.append(Served(name=short, reasoner=reasoner, engine=engine, grid=_grid_of(name)))
     short_names = [one.name for one in served]
     for name in short_names:
         if short_names.count(name) > 1:
             raise ValueError(f"two models are called '{name}': rename one of the folders")
     return served
+
+
+def make_engine(name: str, slots: int, most_waiting: int, device: str, threads: int) -> Engine:
+    """The engine of one model."""
+    torch.set_num_threads(threads)
+    # Whoever sends questions keeps their number down, and counts those who are on their way.
+    return Engine(Lanes(load(name, device)), slots, most_waiting + slots)
 
 
 def _grid_of(name: str) -> Grid | None:

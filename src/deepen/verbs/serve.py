@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
 import tyro
 
 from deepen.console import errors_in_one_line, fail, say
@@ -57,8 +56,7 @@ def serve_verb(arguments: Sequence[str]) -> None:
     if command.threads < 1:
         fail(f"--threads must be at least 1, got {command.threads}")
     key = _key(command.api_key_file)
-    torch.set_num_threads(command.threads)
-    served = open_models(command.model, command.slots, command.most_waiting, command.device)
+    served = open_models(command.model, command.slots, command.most_waiting, command.device, command.threads)
     app = make_app(Service(served, command.limits), key, command.log_questions)
     _log_as_json()
     config = uvicorn.Config(app, host=command.host, port=command.port, log_config=None, access_log=False)

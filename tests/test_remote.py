@@ -1,0 +1,106 @@
+"""An engine in another process: the same answers, and everyone is told when it dies."""
+
+import os
+import signal
+import time
+from functools import partial
+
+import pytest
+from test_engine import Diary, ask
+
+import deepen
+from deepen.engine import Ask, ClosedError, DeadlineError, Engine, FullError
+from deepen.remote import RemoteEngine
+from deepen.service import make_engine
+
+
+def diary_engine():
+    return Engine(Diary(), slots=2, most_waiting=100)
+
+
+class Slow(Diary):
+    def step(self):
+        time.sleep(0.01)
+        return super().step()
+
+
+def slow_engine():
+    return Engine(Slow(), slots=2, most_waiting=100)
+
+
+def started(make, most_waiting=10):
+    engine = RemoteEngine(make, 2, most_waiting)
+    engine.start()
+    return engine
+
+
+def test_answers_steps_and_closing():
+    engine = started(diary_engine)
+    seen = []
+    asks = [
+        ask(3, trace=[]),
+        ask(5),
+        ask(2, watch=lambda step, probability: seen.append((step, probability))),
+    ]
+    engine.submit(asks)
+    engine.close()
+    assert [one.future.result(timeout=0).steps for one in asks] == [3, 5, 2]
+    assert [one.steps for one in asks] == [3, 5, 2]
+    assert asks[0].future.result().trace == [0.75] * 3
+    assert seen == [(1, 0.75), (2, 0.75)]
+    with pytest.raises(ClosedError):
+        engine.submit([ask(1)])
+    assert engine.numbers().steps_taken == 10
+
+
+def test_cancelling_deadlines_and_a_full_queue():
+    engine = started(slow_engine)
+    forever = [ask(10**6) for _ in range(2)]
+    late = ask(10**6, deadline=time.monotonic() + 0.3)
+    engine.submit([*forever, late])
+    with pytest.raises(FullError) as refused:
+        engine.submit([ask(1) for _ in range(10)])
+    assert 1 <= refused.value.retry_after <= 60
+    with pytest.raises(DeadlineError, match="the time was up"):
+        late.future.result(timeout=10)
+    short = ask(2)
+    engine.submit([short])
+    assert short.future.result(timeout=10).steps == 2, "a slot is kept for short ones"
+    for one in forever:
+        assert one.future.cancel()
+    engine.close()  # nothing is left to finish
+    assert not engine.is_open
+
+
+def test_those_who_wait_are_told_when_the_process_dies():
+    engine = started(slow_engine)
+    waiting = ask(10**6)
+    engine.submit([waiting])
+    os.kill(engine._process.pid, signal.SIGKILL)
+    with pytest.raises(ClosedError, match="has ended"):
+        waiting.future.result(timeout=10)
+    assert not engine.is_open
+    with pytest.raises(ClosedError):
+        engine.submit([ask(1)])
+    engine.close()
+
+
+def not_there():
+    raise ValueError("no such model")
+
+
+def test_a_process_that_does_not_start(capfd):
+    with pytest.raises(RuntimeError, match="did not start"):
+        started(not_there)
+
+
+def test_a_real_model_answers_as_it_does_here():
+    reasoner = deepen.load("graph")
+    engine = started(partial(make_engine, "graph", 2, 10, "cpu", 1))
+    drawn = [one.question for one in deepen.examples("graph", "cut", 6, num=6)]
+    asks = [Ask(encoded=reasoner.encode(one), limit=7, settles=False, trace=[]) for one in drawn]
+    engine.submit(asks)
+    for one, question in zip(asks, drawn, strict=True):
+        expected = reasoner.answer(question, steps=7)
+        assert one.future.result(timeout=60).trace == pytest.approx(expected.trace, abs=1e-5)
+    engine.close()
