@@ -3,9 +3,11 @@
 import json
 import re
 import shlex
+import subprocess
 
 import pytest
 from conftest import ROOT
+from test_serve import command as running_command
 
 from deepen.__main__ import main
 
@@ -26,7 +28,7 @@ def blocks(language):
 
 
 def test_the_python_block_does_what_its_comments_say(capsys):
-    (code,) = blocks("python")
+    code, _ = blocks("python")
     names = {}
     exec(code, names)
     says_yes = [probability > 0.5 for probability in names["answer"].trace]
@@ -40,9 +42,25 @@ def test_every_command_works_in_order(tmp_path, monkeypatch, capsys):
     assert len(commands) >= 7
     for line in commands:
         _, verb, *arguments = shlex.split(line, comments=True)
+        if verb == "serve":  # does not end by itself
+            continue
         main([verb, *arguments, *SHORTER[verb]])
     assert (tmp_path / "runs/mine/frontier.png").exists()
     assert "yes" in capsys.readouterr().out
+
+
+def test_a_server_can_be_asked_as_it_says(capsys):
+    code, client_code = blocks("python")
+    (curl,) = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("curl")]
+    with running_command() as (_, (host, port), _):
+        here = f"http://{host}:{port}"
+        names = {}
+        exec("\n".join(line for line in code.splitlines() if line.startswith(("import", "question"))), names)
+        exec(client_code.replace("http://127.0.0.1:8000", here), names)
+        assert capsys.readouterr().out.splitlines() == ["True", "[0, 0, 1, 1]"]
+        asked = shlex.split(curl.replace("http://127.0.0.1:8000", here))
+        answered = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        assert json.loads(answered)["answers"][0]["label"] is True
 
 
 def test_make_targets_exist():

@@ -77,7 +77,7 @@ class Row(Record):
 
 
 PEAK = "matrix products alone"
-SUBJECTS = ("train", "grid", "infer", "scale")
+SUBJECTS = ("train", "grid", "infer", "serve", "scale")
 
 
 def load_contests(path: Path = CONTESTS) -> ModuleType:
