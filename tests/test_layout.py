@@ -137,7 +137,8 @@ def test_joinable_graphs_hold_the_same_in_one_bucket(drawn):
     """Oracle: the same search; all graphs in one row, nobody with in-neighbours of another graph."""
     width = max(sum(end == v for _, end in links(one)) for one in drawn for v in range(one[0]))
     edges, query = [array(one[1]) for one in drawn], np.array([one[2] for one in drawn])
-    listed, (owner, node), where = as_joinable(edges, query, width)
+    sizes = np.array([one[0] for one in drawn])
+    listed, (owner, node), where = as_joinable(edges, sizes, query, width)
     near = [distances(one) for one in drawn]
     assert sorted(zip(owner, node, strict=True)) == sorted((g, v) for g, one in enumerate(near) for v in one)
     far = [near[g][v] for g, v in zip(owner, node, strict=True)]

@@ -50,7 +50,7 @@ def collate(
     if edges:
         queried = np.array([one.query for one in encoded])
         if room is not None:
-            graphs, (owner, node), query = as_joinable(edges, queried, room)
+            graphs, (owner, node), query = as_joinable(edges, lengths, queried, room)
         elif len(edges) == 1 and is_large(longest, len(edges[0])):
             graphs, (owner, node), query = as_edge_list(edges[0], longest, queried[0])
         else:

@@ -218,6 +218,7 @@ class GraphLane(NodeLane, SharedLane):
 
     asked: tuple[int, ...]  # keys, rising
     query: IntArray  # (questions, 2) the items that are source and target
+    width: int  # the most in-neighbours that anyone here has; the lane may have room for more
 
     @classmethod
     def of(cls, scene: Scene, items: Items, crowd: int | None) -> Self:
@@ -236,6 +237,7 @@ class GraphLane(NodeLane, SharedLane):
             tensors={name: one[:num] for name, one in tensors.items()},
             asked=tuple(dict.fromkeys(items.key.tolist())),
             query=scene.read_at.cpu().numpy(),
+            width=bucket.sources.shape[1],
         )
 
     @property
@@ -245,8 +247,9 @@ class GraphLane(NodeLane, SharedLane):
     def scene(self) -> Scene:
         tensors = self.tensors
         num = len(self.items)
-        present = tensors["present"]
-        bucket = Bucket(nodes=self.like(np.arange(num)), sources=tensors["sources"], present=present)
+        present = tensors["present"][:, : self.width]
+        sources = tensors["sources"][:, : self.width]
+        bucket = Bucket(nodes=self.like(np.arange(num)), sources=sources, present=present)
         graphs = EdgeList(
             buckets=(bucket,),
             owner=self.like(np.searchsorted(self.asked, self.items.key)),
@@ -286,4 +289,5 @@ class GraphLane(NodeLane, SharedLane):
             tensors=moved,
             asked=tuple(self.asked[at] for at in stay),
             query=place[self.query[stay]],
+            width=int(moved["present"].any(dim=0).sum()),  # they stand at the beginning
         )

@@ -12,6 +12,7 @@ from which no path leads to a queried node are not even in it.
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
@@ -204,43 +205,47 @@ def as_edge_list(edges: IntArray, num_nodes: int, query: IntArray) -> tuple[Edge
 
 
 def as_joinable(
-    edges: Sequence[IntArray], query: IntArray, width: int
+    edges: Sequence[IntArray], num_nodes: IntArray, query: IntArray, width: int
 ) -> tuple[EdgeList, IntArray, IntArray]:
     """The same for several small graphs: one bucket with room for `width` in-neighbours of every node.
 
-    They are few at a time and small, so that plain loops are faster than arrays.
+    They are few at a time and small, so that the search is faster in plain loops than in arrays.
     """
-    members: list[tuple[int, int, int]] = []  # distance, graph, node
-    found: dict[tuple[int, int], list[int]] = {}  # graph and node to its in-neighbours
-    for graph, (rows, asked) in enumerate(zip(edges, query.tolist(), strict=True)):
+    begin = np.cumsum(num_nodes) - num_nodes  # the nodes of all graphs are numbered through
+    levels: list[list[int]] = []  # nodes by their distance from the queried ones
+    near: dict[int, list[int]] = {}  # in-neighbours, the node itself first
+    for first, rows, asked in zip(begin.tolist(), edges, query.tolist(), strict=True):
         before: dict[int, dict[int, None]] = {}
         for start, end in rows.tolist():
             before.setdefault(end, {end: None})[start] = None
-        distance = dict.fromkeys(asked, 0)
-        queue = list(asked)
-        for node in queue:
-            near = list(before.get(node, (node,)))
-            found[graph, node] = near
-            for one in near:
-                if one not in distance:
-                    distance[one] = distance[node] + 1
-                    queue.append(one)
-        members += [(far, graph, node) for node, far in distance.items()]
-    members.sort()
-    place = {(graph, node): at for at, (_, graph, node) in enumerate(members)}
+        seen = set(asked)
+        level = sorted(seen)
+        distance = 0
+        while level:
+            if distance == len(levels):
+                levels.append([])
+            following: list[int] = []
+            for node in level:
+                found = before.get(node, (node,))
+                near[first + node] = [first + one for one in found]
+                following += [one for one in found if one not in seen]
+                seen.update(found)
+            levels[distance] += [first + node for node in level]
+            level, distance = following, distance + 1
+    row = np.array([node for level in levels for node in level])
+    place = np.zeros(num_nodes.sum(), dtype=np.int64)
+    place[row] = np.arange(len(row))
     # Where there are fewer: the node itself, which is there whenever its in-neighbours are looked at.
-    sources = np.repeat(np.arange(len(members))[:, None], width, axis=1)
-    present = np.zeros((len(members), width), dtype=np.bool_)
-    for at, (_, graph, node) in enumerate(members):
-        near = found[graph, node]
-        sources[at, : len(near)] = [place[graph, one] for one in near]
-        present[at, : len(near)] = True
-    far, owner, node = np.array(members).T
-    bucket = _bucket(np.arange(len(members)), sources, present)
-    needed = np.cumsum(np.bincount(far)).tolist()
-    listed = EdgeList(buckets=(bucket,), owner=torch.from_numpy(owner.copy()), needed=tuple(needed))
-    where = np.array([[place[graph, node] for node in asked] for graph, asked in enumerate(query.tolist())])
-    return listed, np.stack([owner, node]), where
+    in_row = [near[node] for node in row.tolist()]
+    padded = np.array([found + found[:1] * (width - len(found)) for found in in_row])
+    present = np.arange(width) < np.array([len(found) for found in in_row])[:, None]
+    owner = np.searchsorted(begin, row, side="right") - 1
+    listed = EdgeList(
+        buckets=(_bucket(np.arange(len(row)), place[padded], present),),
+        owner=torch.from_numpy(owner),
+        needed=tuple(accumulate(map(len, levels))),
+    )
+    return listed, np.stack([owner, row - begin[owner]]), place[query + begin[:, None]]
 
 
 def _bucket(nodes: IntArray, sources: IntArray, present: npt.NDArray[np.bool_]) -> Bucket:

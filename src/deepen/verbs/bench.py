@@ -30,7 +30,7 @@ class BenchCommand:
     """Measure speed against the plain way and against peers; writes JSON and a picture for each subject."""
 
     subject: tyro.conf.Positional[Literal["all", "train", "grid", "infer", "serve", "scale"]] = "all"
-    """What to measure: training, grids, inference, mixed depths as a server meets them, growth with size, or all."""
+    """What to measure: training, grids, inference, mixed depths, growth with size, or everything."""
     rounds: int = 5
     """How often the contenders take turns."""
     only: tuple[str, ...] | None = None
