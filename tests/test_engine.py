@@ -62,14 +62,33 @@ def run(engine):
 def test_a_free_slot_is_taken_at_once():
     diary = Diary()
     engine = Engine(diary, slots=2)
-    asks = [ask(limit) for limit in (3, 1, 2, 1)]
+    asks = [ask(limit) for limit in (1, 3, 4, 5)]
     engine.submit(asks)
     run(engine)
-    assert diary.ticks == [[0, 1], [0, 2], [0, 2], [3]]
-    assert [one.future.result().steps for one in asks] == [3, 1, 2, 1]
+    assert diary.ticks == [[0, 1], [1, 2], [1, 2], [2, 3], [2, 3], [3], [3], [3]]
+    assert [one.future.result().steps for one in asks] == [1, 3, 4, 5]
     assert [one.future.result().label for one in asks] == [True, False, True, False]
     assert not diary.here
-    assert engine.steps_taken == 7
+    assert engine.steps_taken == 13
+
+
+def test_first_comes_who_would_have_been_done_first():
+    engine = Engine(Diary(), slots=2)
+    done = []
+
+    def noted(name, limit):
+        one = ask(limit)
+        one.future.add_done_callback(lambda _: done.append(name))
+        return one
+
+    engine.submit([noted("a", 9), noted("b", 9)])
+    engine.tick()
+    engine.submit([noted("ten", 10), noted("eight", 8), noted("two", 2)])
+    for _ in range(5):
+        engine.tick()
+    engine.submit([noted("late five", 5), noted("late four", 4)])
+    run(engine)
+    assert done == ["a", "b", "two", "late four", "eight", "late five", "ten"]
 
 
 def test_who_settles_stops_after_enough_wants_in_a_row():
@@ -90,11 +109,9 @@ def test_a_quarter_of_the_slots_is_kept_for_short_questions():
     short = [ask(2) for _ in range(3)]
     engine.submit(short)
     run(engine)
-    assert diary.ticks[0] == [0, 1, 2, 3], "three long ones, and the first short one"
-    assert diary.ticks[2] == [0, 1, 2, 4]
-    assert diary.ticks[4] == [0, 1, 2, 5]
-    assert diary.ticks[6] == [0, 1, 2], "the last slot stays free for others"
-    assert diary.ticks[LONG + 5] == [6]
+    assert diary.ticks[0] == [0, 1, 2, 3], "the short ones, and the first long one"
+    assert diary.ticks[2] == [3, 4, 5], "one slot stays free for others"
+    assert diary.ticks[LONG + 5] == [4, 5, 6]
     assert len(diary.ticks) == 2 * (LONG + 5)
 
 
@@ -104,7 +121,7 @@ def test_a_stream_of_short_questions_does_not_starve_a_long_one():
     engine.submit([ask(3), ask(3)])
     late = ask(LONG + 1)
     engine.submit([late])
-    for _ in range(LONG + 10):
+    for _ in range(3 * LONG):  # more than two slots can serve
         engine.submit([ask(3)])
         engine.tick()
     assert late.future.done()
@@ -116,8 +133,8 @@ def test_a_trace_and_who_watches():
     one, other = ask(3, trace=[]), ask(2, watch=lambda step, probability: seen.append((step, probability)))
     engine.submit([one, other])
     run(engine)
-    assert one.future.result().trace == [0.75] * 3
-    assert seen == [(1, 0.25), (2, 0.25)]
+    assert one.future.result().trace == [0.25] * 3
+    assert seen == [(1, 0.75), (2, 0.75)], "the shorter one is the first"
     assert other.future.result().trace == []
 
 
@@ -130,7 +147,7 @@ def test_who_is_cancelled_gives_up_its_slot_or_its_place():
     assert asks[0].future.cancel()
     assert asks[2].future.cancel()
     run(engine)
-    assert diary.ticks == [[0, 1], [1, 2], [1], [1], [1]], "2 is the fourth question"
+    assert diary.ticks == [[0, 1], [2], [2], [2], [2], [2]], "0 is the shortest, 1 the first, 2 the second"
     with pytest.raises(CancelledError):
         asks[0].future.result()
 

@@ -1,21 +1,22 @@
 """Continuous depth batching: many questions at different depths, one step at a time.
 
 A tick is one step of everyone who has a slot. Who has used up its budget, or has settled, is answered
-and gives up its slot; before the next tick the slots that are free go to those who wait, in the order in
-which they came. Memory depends on the number of slots, never on how long anyone thinks.
+and gives up its slot; before the next tick the slots that are free go to those who wait. Memory depends
+on the number of slots, never on how long anyone thinks.
 
-Nobody starves. A quarter of the slots is kept for questions that take at most LONG steps and so leave
-soon; the others may have the rest. And since a slot goes to the first in the queue that may have it, a
-long question is never passed over for ever.
+First comes who would have been done first if it had got a slot on arrival: a short question need not wait
+for a long one that came with it. Nobody starves: those who come later would be done later and later, so
+that a long question is overtaken only for as many ticks as it has steps; and a quarter of the slots is
+kept for questions that take at most LONG steps and so leave soon.
 
 The engine decides who thinks when. What thinking is, it does not know (see thinkers.py).
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from math import inf
 from time import monotonic
 from typing import Protocol
@@ -107,7 +108,10 @@ class Engine:
         self.active: dict[int, Ask] = {}
         self.steps_taken = 0
         self.steps_a_second = 0.0
-        self._waiting: deque[Ask] = deque()
+        self.ticks = 0
+        self._waiting: list[tuple[int, int, Ask]] = []
+        """A heap: when it would have been done, the order of arrival, the question."""
+        self._num_asked = 0
         self._look_again_at = inf
         """When someone who waits or thinks may be lost; until then nobody needs to be looked at."""
         self._next_key = 0
@@ -141,8 +145,10 @@ class Engine:
             if self._closed:
                 raise ClosedError("the engine is shutting down")
             if len(self._waiting) + len(asks) > self.most_waiting:
-                raise FullError(retry_after(self._waiting, self.steps_a_second))
-            self._waiting.extend(asks)
+                raise FullError(retry_after([ask for _, _, ask in self._waiting], self.steps_a_second))
+            for ask in asks:
+                heappush(self._waiting, (self.ticks + ask.limit, self._num_asked, ask))
+                self._num_asked += 1
             self._look_again_at = min(
                 [self._look_again_at, *(ask.deadline for ask in asks if ask.deadline is not None)]
             )
@@ -162,6 +168,7 @@ class Engine:
             return
         began = monotonic()
         would_stop = self.thinkers.step()
+        self.ticks += 1
         done = set()
         for key, ask in self.active.items():
             ask.steps += 1
@@ -205,10 +212,10 @@ class Engine:
             for key in lost:
                 del self.active[key]
         with self._changed:
-            self._waiting = deque(ask for ask in self._waiting if not _is_lost(ask, now))
-            deadlines = [
-                ask.deadline for ask in (*self._waiting, *self.active.values()) if ask.deadline is not None
-            ]
+            self._waiting = [one for one in self._waiting if not _is_lost(one[-1], now)]
+            heapify(self._waiting)
+            everyone = [*(one[-1] for one in self._waiting), *self.active.values()]
+            deadlines = [ask.deadline for ask in everyone if ask.deadline is not None]
             self._look_again_at = min([self._look_again_at, *deadlines])
 
     def _fill(self) -> None:
@@ -216,16 +223,18 @@ class Engine:
         fresh: dict[int, Ask] = {}
         num_long = sum(ask.is_long for ask in self.active.values())
         with self._changed:
-            passed: list[Ask] = []
+            passed = []
             while self._waiting and len(self.active) + len(fresh) < self.slots:
-                ask = self._waiting.popleft()
+                first = heappop(self._waiting)
+                ask = first[-1]
                 if ask.is_long and num_long >= self.most_long:
-                    passed.append(ask)
+                    passed.append(first)
                     continue
                 num_long += ask.is_long
                 fresh[self._next_key] = ask
                 self._next_key += 1
-            self._waiting.extendleft(reversed(passed))
+            for one in passed:
+                heappush(self._waiting, one)
         if fresh:
             self.active |= fresh
             self.thinkers.enter(fresh)
