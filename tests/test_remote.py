@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 from test_engine import Diary, ask
 
@@ -12,10 +14,11 @@ import deepen
 from deepen.engine import Ask, ClosedError, DeadlineError, Engine, FullError
 from deepen.remote import RemoteEngine
 from deepen.service import make_engine
+from deepen.shapes import Encoded
 
 
 def diary_engine():
-    return Engine(Diary(), slots=2, most_waiting=100)
+    return Engine(Diary(), slots=2, most_waiting=sys.maxsize)
 
 
 class Slow(Diary):
@@ -25,7 +28,7 @@ class Slow(Diary):
 
 
 def slow_engine():
-    return Engine(Slow(), slots=2, most_waiting=100)
+    return Engine(Slow(), slots=2, most_waiting=sys.maxsize)
 
 
 def started(make, most_waiting=10):
@@ -85,6 +88,44 @@ def test_those_who_wait_are_told_when_the_process_dies():
     engine.close()
 
 
+def test_asking_and_cancelling_again_and_again():
+    """Once the other process counted those who were cancelled, and died of having too many."""
+    engine = started(slow_engine)
+    for _ in range(200):
+        asks = [ask(5) for _ in range(12)]
+        engine.submit(asks)
+        for one in asks:
+            one.future.cancel()
+    last = ask(2)
+    engine.submit([last])
+    assert last.future.result(timeout=30).steps == 2
+    engine.close()
+    assert engine.numbers().active == 0
+
+
+def test_large_questions_and_long_traces_do_not_block_each_other():
+    """Once a full pipe was waited for with the lock held that the listener needs."""
+    engine = started(diary_engine, most_waiting=100)
+    large = Encoded(tokens=np.zeros(200_000, dtype=np.int64))
+    asks = [Ask(encoded=large, limit=5_000, settles=False, trace=[]) for _ in range(20)]
+    began = time.monotonic()
+    for one in asks:
+        engine.submit([one])
+    assert time.monotonic() - began < 1, "nobody waits for the pipe"
+    assert {len(one.future.result(timeout=60).trace) for one in asks} == {5_000}
+    engine.close()
+
+
+def test_a_process_that_is_abandoned():
+    engine = started(slow_engine)
+    waiting = ask(10**6)
+    engine.submit([waiting])
+    engine.abandon()
+    with pytest.raises(ClosedError):
+        waiting.future.result(timeout=10)
+    engine.close()
+
+
 def not_there():
     raise ValueError("no such model")
 
@@ -96,7 +137,7 @@ def test_a_process_that_does_not_start(capfd):
 
 def test_a_real_model_answers_as_it_does_here():
     reasoner = deepen.load("graph")
-    engine = started(partial(make_engine, "graph", 2, 10, "cpu", 1))
+    engine = started(partial(make_engine, "graph", 2, "cpu", 1))
     drawn = [one.question for one in deepen.examples("graph", "cut", 6, num=6)]
     asks = [Ask(encoded=reasoner.encode(one), limit=7, settles=False, trace=[]) for one in drawn]
     engine.submit(asks)

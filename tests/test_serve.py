@@ -233,7 +233,7 @@ def test_a_full_queue_says_when_to_come_back():
         assert set(statuses) == {200, 429}
         assert all(1 <= int(headers["Retry-After"]) <= 60 for status, headers, _ in results if status == 429)
         assert call(address, {"questions": ["T&F"] * 4, "steps": 3})[0] == 200, "it recovers at once"
-        assert refused(address, {"questions": ["T"] * 5, "steps": 3})[:2] == (429, "full")
+        assert refused(address, {"questions": ["T"] * 5, "steps": 3})[:2] == (413, "limit"), "never"
 
 
 def test_a_deadline_and_a_client_that_goes_away():
@@ -348,6 +348,26 @@ def test_the_client_tries_again():
     assert error.value.status is None
 
 
+def test_a_stream_that_breaks_off_is_no_answer():
+    class Torn(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'event: step\ndata: {"question": 0, "step": 1, "probability": 0.5}\n\n')
+
+        def log_message(self, *arguments):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Torn) as torn:
+        thread = threading.Thread(target=torn.handle_request)
+        thread.start()
+        stream = Client(f"http://127.0.0.1:{torn.server_port}").stream(GRAPH, 3)
+        assert next(stream) == (1, 0.5)
+        with pytest.raises(ServerError, match="broke off"):
+            next(stream)
+        thread.join()
+
+
 @contextmanager
 def command(*arguments, **environment):
     """`deepen serve` as a user starts it; yields the process, the address and what it writes."""
@@ -426,6 +446,9 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
         (["--model", "nothing"], "no run folder or weights file 'nothing'"),
         (["--slots", "1"], "at least 2 slots"),
         (["--threads", "0"], "--threads must be at least 1"),
+        (["--most-waiting", "-5"], "--most-waiting must be at least 1"),
+        (["--port", "70000"], "--port must be between 0 and 65535"),
+        (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1, port 8000"),
         (["--limits.steps", "0"], "greater than or equal to 1"),
         (["--model", "graph", "graph"], "two models are called 'graph'"),
         (["--api-key-file", "/dev/null"], "is empty"),

@@ -49,7 +49,7 @@ class Client:
 
     def models(self) -> list[dict[str, Any]]:
         """What can be asked."""
-        with self._open("/v1/models", None) as response:
+        with self._open("/v1/models", None) as response, _reading():
             found: list[dict[str, Any]] = json.load(response)["models"]
         return found
 
@@ -68,7 +68,7 @@ class Client:
     ) -> list[Answer]:
         """Answer several, in order; `model` may be left out if the server has only one."""
         asked = {"model": model, "questions": list(questions), "steps": steps, "trace": trace}
-        with self._open("/v1/answer", {**asked, "deadline_ms": deadline_ms}) as response:
+        with self._open("/v1/answer", {**asked, "deadline_ms": deadline_ms}) as response, _reading():
             answers = json.load(response)["answers"]
         return [Answer(**{**one, "trace": one["trace"] or []}) for one in answers]
 
@@ -79,15 +79,18 @@ class Client:
         asked = {"model": model, "question": question, "steps": steps, "stream": True}
         with self._open("/v1/answer", asked) as response:
             event = ""
-            for line in response:
-                name, _, value = line.decode().strip().partition(": ")
-                if name == "event":
-                    event = value
-                elif name == "data" and event == "step":
-                    data = json.loads(value)
-                    yield data["step"], data["probability"]
-                elif name == "data" and event == "error":
-                    raise ServerError(json.loads(value)["error"]["message"])
+            with _reading():
+                for line in response:
+                    name, _, value = line.decode().strip().partition(": ")
+                    if name == "event":
+                        event = value
+                    elif name == "data" and event == "step":
+                        data = json.loads(value)
+                        yield data["step"], data["probability"]
+                    elif name == "data" and event == "error":
+                        raise ServerError(json.loads(value)["error"]["message"])
+            if event != "answer":
+                raise ServerError("the stream broke off before the answer")
 
     @contextmanager
     def _open(self, path: str, body: dict[str, Any] | None) -> Iterator[HTTPResponse]:
@@ -112,6 +115,15 @@ class Client:
             time.sleep(min(wait, LONGEST_WAIT) * (1 + random() / 4))
         with response:
             yield response
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """A connection that breaks in the middle of an answer."""
+    try:
+        yield
+    except (HTTPException, OSError) as error:
+        raise ServerError(f"the answer broke off: {error}") from None
 
 
 def _backoff(tried: int) -> float:

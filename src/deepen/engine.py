@@ -82,6 +82,7 @@ class Answers(Protocol):
     """Who answers questions: an engine here, or in another process."""
 
     slots: int
+    most_waiting: int
 
     @property
     def is_open(self) -> bool: ...
@@ -93,6 +94,8 @@ class Answers(Protocol):
     def submit(self, asks: Sequence[Ask]) -> None: ...
 
     def close(self) -> None: ...
+
+    def abandon(self) -> None: ...
 
 
 class Engine:
@@ -158,7 +161,8 @@ class Engine:
 
     def _notice_cancelled(self, future: Future[Answer]) -> None:
         if future.cancelled():
-            self._look_again_at = 0.0
+            with self._changed:
+                self._look_again_at = 0.0
 
     def tick(self) -> None:
         """Fill the free slots, let everyone take a step, answer those who are done."""
@@ -274,6 +278,9 @@ class Engine:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
+
+    def abandon(self) -> None:
+        """Nothing to do: the thread ends with its process."""
 
 
 def _is_lost(ask: Ask, now: float) -> bool:

@@ -231,10 +231,9 @@ class GraphLane(NodeLane, SharedLane):
         if crowd is not None and bucket.sources.shape[1] > crowd:
             ones = torch.ones_like(scene.first[0, :, 0])
             tensors["sharpness"] = ones if scene.sharpness is None else scene.sharpness
-        num = len(items)  # some may be too far away to matter
         return cls(
             items=items,
-            tensors={name: one[:num] for name, one in tensors.items()},
+            tensors=tensors,
             asked=tuple(dict.fromkeys(items.key.tolist())),
             query=scene.read_at.cpu().numpy(),
             width=bucket.sources.shape[1],

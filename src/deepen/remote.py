@@ -5,6 +5,7 @@ through it after every tick. If the process dies, everyone who waits is told, an
 this one dies, the other sees the pipe end and goes too.
 """
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -15,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
@@ -22,6 +24,7 @@ from deepen.engine import Ask, ClosedError, DeadlineError, Engine, FullError, Nu
 from deepen.reasoner import Answer
 from deepen.shapes import Encoded
 
+log = logging.getLogger("deepen.serve")
 TELL_NUMBERS = 0.1  # seconds after which it says how it is doing even if nobody is done
 
 
@@ -65,8 +68,10 @@ class RemoteEngine:
         self._asks: dict[int, Ask] = {}
         self._next = 0
         self._closed = True
+        self._why_closed = "the engine is shutting down"
+        self._was_started = False
         self._lock = threading.Lock()
-        self._pipe: Connection | None = None
+        self._outbox: SimpleQueue[object] = SimpleQueue()
 
     def numbers(self) -> Numbers:
         """As of the latest tick, and with what has been sent since then."""
@@ -93,22 +98,25 @@ class RemoteEngine:
             self._pipe.recv()
         except EOFError:
             raise RuntimeError("the process of the engine did not start") from None
-        self._closed = False
-        self._thread = threading.Thread(target=self._listen, name="engine", daemon=True)
-        self._thread.start()
+        self._closed, self._was_started = False, True
+        self._listener = threading.Thread(target=self._listen, name="engine", daemon=True)
+        # A pipe can be full: then someone must wait who is neither the server nor the listener.
+        self._sender = threading.Thread(target=self._send, name="to the engine", daemon=True)
+        self._listener.start()
+        self._sender.start()
 
     def submit(self, asks: Sequence[Ask]) -> None:
         """Let all of them wait for a slot, or none; the answers come through their futures."""
         with self._lock:
-            if self._closed or self._pipe is None:
-                raise ClosedError("the engine is shutting down")
+            if self._closed:
+                raise ClosedError(self._why_closed)
             if len(self._asks) + len(asks) > self.slots + self.most_waiting:
                 numbers = self._numbers
                 raise FullError(retry_after(self._asks.values(), numbers.steps_a_second))
             numbered = dict(enumerate(asks, start=self._next))
             self._next += len(asks)
             self._asks |= numbered
-            self._send([_sent(number, ask) for number, ask in numbered.items()])
+            self._outbox.put([_sent(number, ask) for number, ask in numbered.items()])
         for number, ask in numbered.items():
             ask.future.add_done_callback(partial(self._cancel, number))
 
@@ -117,23 +125,28 @@ class RemoteEngine:
             return
         with self._lock:
             if self._asks.pop(number, None) is not None:
-                self._send(number)
+                self._outbox.put(number)
 
-    def _send(self, message: object) -> None:
-        """A pipe that is broken is noticed by whoever listens to it."""
-        assert self._pipe is not None
-        with suppress(OSError):
-            self._pipe.send(message)
+    def _send(self) -> None:
+        """Hand over what was put into the outbox, in order; None is the last."""
+        message: object = ()
+        while message is not None:
+            message = self._outbox.get()
+            with suppress(OSError):  # who listens notices that the pipe is broken
+                self._pipe.send(message)
 
     def _listen(self) -> None:
         """Hand on what the other process tells, until it ends."""
-        assert self._pipe is not None
         try:
             while True:
                 self._hand_on(self._pipe.recv())
         except (EOFError, OSError):
             with self._lock:
+                if not self._closed:
+                    self._why_closed = "the process of the engine has ended"
+                    log.error(self._why_closed)
                 self._closed = True
+                self._numbers = Numbers(steps_taken=self._numbers.steps_taken)
                 left, self._asks = self._asks, {}
             for ask in left.values():
                 _fail(ask, ClosedError("the process of the engine has ended"))
@@ -161,12 +174,18 @@ class RemoteEngine:
         """Take nothing new, finish what was taken."""
         with self._lock:
             self._closed = True
-            if self._pipe is None:
-                return
-            self._send(None)
-        self._thread.join()
-        self._process.join()
-        self._pipe.close()
+        if self._was_started:
+            self._outbox.put(None)
+            self._listener.join()
+            self._sender.join()
+            self._process.join()
+            self._pipe.close()
+            self._was_started = False
+
+    def abandon(self) -> None:
+        """End the other process whatever it is doing; nothing happens if it was closed."""
+        if self._was_started:
+            self._process.kill()
 
 
 def _sent(number: int, ask: Ask) -> Sent:
@@ -211,7 +230,8 @@ def _think(pipe: Connection, make: Callable[[], Engine]) -> None:
                     break
             engine.tick_or_fail()
             told.numbers = engine.numbers()
-            if told.steps or told.answers or told.errors or monotonic() > told_at + TELL_NUMBERS:
+            news = told.steps or told.answers or told.errors
+            if news or engine.is_idle or monotonic() > told_at + TELL_NUMBERS:
                 pipe.send(told)
                 told.forget()
                 told_at = monotonic()

@@ -4,6 +4,7 @@ No web framework here: a request goes in as a record, questions go to the engine
 a sentence. Limits are checked before anything is computed.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -180,7 +181,7 @@ class Served:
     def asks(self, request: AnswerRequest, limits: Limits) -> list[Ask]:
         """The questions of a request, ready for the engine; raises if one is malformed or too large."""
         questions = request.every_question
-        _check("questions", len(questions), limits.questions)
+        _check("questions", len(questions), min(limits.questions, self.engine.most_waiting))
         _check("steps", request.steps or 0, limits.steps)
         if not questions:
             raise ValueError("'questions' is an empty list")
@@ -264,6 +265,11 @@ class Service:
         for one in self.by_name.values():
             one.engine.close()
 
+    def abandon(self) -> None:
+        """End whatever has not ended by now."""
+        for one in self.by_name.values():
+            one.engine.abandon()
+
 
 def open_models(
     names: Sequence[str], slots: int, most_waiting: int, device: str = "cpu", threads: int = 1
@@ -277,7 +283,7 @@ def open_models(
         reasoner = load(name, device)
         Lanes(reasoner)  # refuses a model that cannot be served, before any process is started
         short = name if name in shipped() else Path(name).resolve().name
-        make = partial(make_engine, name, slots, most_waiting, device, threads)
+        make = partial(make_engine, name, slots, device, threads)
         engine = RemoteEngine(make, slots, most_waiting)
         served.append(Served(name=short, reasoner=reasoner, engine=engine, grid=_grid_of(name)))
     short_names = [one.name for one in served]
@@ -287,11 +293,11 @@ def open_models(
     return served
 
 
-def make_engine(name: str, slots: int, most_waiting: int, device: str, threads: int) -> Engine:
+def make_engine(name: str, slots: int, device: str, threads: int) -> Engine:
     """The engine of one model."""
     torch.set_num_threads(threads)
-    # Whoever sends questions keeps their number down, and counts those who are on their way.
-    return Engine(Lanes(load(name, device)), slots, most_waiting + slots)
+    # Whoever sends questions keeps their number down; of those who were cancelled this one learns later.
+    return Engine(Lanes(load(name, device)), slots, most_waiting=sys.maxsize)
 
 
 def _grid_of(name: str) -> Grid | None:

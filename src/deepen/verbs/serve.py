@@ -16,6 +16,9 @@ from deepen.console import errors_in_one_line, fail, say
 from deepen.reasoner import shipped
 from deepen.service import Limits, Service, open_models
 
+LONGEST_SHUTDOWN = 120  # seconds for clients to take what was accepted
+BACKLOG = 2048  # connections that may wait to be taken
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServeCommand:
@@ -53,20 +56,38 @@ def serve_verb(arguments: Sequence[str]) -> None:
         fail(f"serving needs more packages ({error.name} is missing): pip install 'deepen[serve]'")
     if not command.model:
         fail("name a model with --model: none comes with the package")
-    if command.threads < 1:
-        fail(f"--threads must be at least 1, got {command.threads}")
+    for name in ("threads", "most_waiting"):
+        if getattr(command, name) < 1:
+            fail(f"--{name.replace('_', '-')} must be at least 1, got {getattr(command, name)}")
     key = _key(command.api_key_file)
     served = open_models(command.model, command.slots, command.most_waiting, command.device, command.threads)
-    app = make_app(Service(served, command.limits), key, command.log_questions)
+    service = Service(served, command.limits)
+    listening = _listen(command.host, command.port)
+    app = make_app(service, key, command.log_questions)
     _log_as_json()
-    config = uvicorn.Config(app, host=command.host, port=command.port, log_config=None, access_log=False)
-    server = uvicorn.Server(config)
-    listening = config.bind_socket()
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, timeout_graceful_shutdown=LONGEST_SHUTDOWN
+    )
+    host, port = listening.getsockname()[:2]
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    say(f"serving {', '.join(one.name for one in served)} on http://{where}")
+    try:
+        uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        service.abandon()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 2**16:
+        fail(f"--port must be between 0 and {2**16 - 1}, got {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        fail(f"cannot listen on {host}, port {port}: {error.strerror}")
     # Connections inherit it. Else an answer's second packet waits for the first to be acknowledged, 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    host, port = listening.getsockname()[:2]
-    say(f"serving {', '.join(one.name for one in served)} on http://{host}:{port}")
-    server.run(sockets=[listening])
+    return listening
 
 
 def _key(file: Path | None) -> str | None:
