@@ -84,8 +84,14 @@ class Server:
         self.drain = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
 
     def resident_megabytes(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+        return self._megabytes("VmRSS")
+
+    def peak_megabytes(self) -> float:
+        return self._megabytes("VmHWM")
+
+    def _megabytes(self, name: str) -> float:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
     def stop(self) -> None:
         self.process.kill()
@@ -128,7 +134,7 @@ class Connections:
         try:
             writer.write(head + b"\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             headers = (await reader.readuntil(b"\r\n\r\n")).lower()
-            length = int(re.search(rb"content-length: (\d+)", headers)[1])  # type: ignore[index]
+            length = int(headers.partition(b"content-length: ")[2].split(b"\r\n")[0])
             content = await reader.readexactly(length)
         except BaseException:
             writer.close()
@@ -354,8 +360,7 @@ async def try_memory() -> dict[str, Any]:
             body = json.dumps({"questions": [question] * 4 * SLOTS, "steps": T}).encode()
             for _ in range(400 // T + 4):
                 await connections.exchange(body)
-            status = Path(f"/proc/{server.process.pid}/status").read_text()
-            peaks[T] = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+            peaks[T] = server.peak_megabytes()
         finally:
             server.stop()
     return {"peak_megabytes": peaks, "ratio": peaks[400] / peaks[4]}

@@ -309,6 +309,7 @@ def test_the_client(server, tmp_path):
     assert answer.trace == pytest.approx(expected.trace, abs=1e-5)
     assert [step for step, _ in client.stream(GRAPH, 4, model="graph")] == [1, 2, 3, 4]
     assert client.answer_many([GRAPH] * 2, model="graph", trace=False)[1].trace == []
+    assert client.answer(GRAPH, 100, model="graph", halt=True).steps < 100
     with pytest.raises(deepen.QuestionError, match="a logic question is a string"):
         client.answer(GRAPH, 6, model="logic")
     with pytest.raises(ServerError, match="no model 'x' here") as error:

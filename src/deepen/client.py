@@ -63,11 +63,15 @@ class Client:
         steps: int | None = None,
         *,
         model: str | None = None,
+        halt: bool | None = None,
         deadline_ms: float | None = None,
         trace: bool = True,
     ) -> list[Answer]:
-        """Answer several, in order; `model` may be left out if the server has only one."""
-        asked = {"model": model, "questions": list(questions), "steps": steps, "trace": trace}
+        """Answer several, in order; `model` may be left out if the server has only one.
+
+        With `halt`, `steps` is the most they take: they stop when their state has settled.
+        """
+        asked = {"model": model, "questions": list(questions), "steps": steps, "halt": halt, "trace": trace}
         with self._open("/v1/answer", {**asked, "deadline_ms": deadline_ms}) as response, _reading():
             answers = json.load(response)["answers"]
         return [Answer(**{**one, "trace": one["trace"] or []}) for one in answers]

@@ -1,6 +1,7 @@
 """What Prometheus is told: how long the queues are, how many think, how fast, how deep and how long."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -25,20 +26,9 @@ class Metrics:
     def __init__(self, service: Service) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Engines(service))
-        self._latency = Histogram(
-            "deepen_latency_seconds",
-            "From taking a request to its answer",
-            ["model"],
-            buckets=SECONDS,
-            registry=self._registry,
-        )
-        self._depth = Histogram(
-            "deepen_depth_steps",
-            "Thinking steps of answered questions",
-            ["model"],
-            buckets=STEPS,
-            registry=self._registry,
-        )
+        histogram = partial(Histogram, labelnames=["model"], registry=self._registry)
+        self._latency = histogram("deepen_latency_seconds", "From request to answer", buckets=SECONDS)
+        self._depth = histogram("deepen_depth_steps", "Steps of answered questions", buckets=STEPS)
         self._outcomes = Counter(
             "deepen_questions",
             "Questions taken, by how they ended",
