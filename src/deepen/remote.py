@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Any
 
 from deepen.engine import Ask, ClosedError, DeadlineError, Engine, FullError, Numbers, retry_after
+from deepen.memory import never_look_at_again
 from deepen.reasoner import Answer
 from deepen.shapes import Encoded
 
@@ -210,6 +211,7 @@ def _think(pipe: Connection, make: Callable[[], Engine]) -> None:
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)  # the first process decides when it is over
     engine = make()
+    never_look_at_again()
     pipe.send(os.getpid())
     told = Told()
     here: dict[int, Ask] = {}

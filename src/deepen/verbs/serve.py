@@ -13,6 +13,7 @@ from pathlib import Path
 import tyro
 
 from deepen.console import errors_in_one_line, fail, say
+from deepen.memory import never_look_at_again
 from deepen.reasoner import shipped
 from deepen.service import Limits, Service, open_models
 
@@ -71,6 +72,7 @@ def serve_verb(arguments: Sequence[str]) -> None:
     host, port = listening.getsockname()[:2]
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     say(f"serving {', '.join(one.name for one in served)} on http://{where}")
+    never_look_at_again()
     try:
         uvicorn.Server(config).run(sockets=[listening])
     finally:
