@@ -1,5 +1,6 @@
 """The server over real sockets: what it answers, what it refuses, and that nothing accepted is lost."""
 
+import asyncio
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 import deepen
 from deepen.client import Client, ServerError
-from deepen.engine import Engine
+from deepen.engine import ClosedError, Engine
 from deepen.peers import build
 from deepen.reasoner import Reasoner
 from deepen.serve import make_app
@@ -33,11 +34,50 @@ from deepen.thinkers import Lanes
 GRAPH = EXAMPLES["graph"]
 
 
-def untrained(task):
+class InLoop:
+    """An engine that ticks in the event loop of the server: no process to wait for."""
+
+    def __init__(self, engine):
+        self.engine, self.slots, self.most_waiting = engine, engine.slots, engine.most_waiting
+        self.is_open, self.ticking = False, None
+
+    @property
+    def active(self):
+        return self.engine.active
+
+    def numbers(self):
+        return self.engine.numbers()
+
+    async def start(self):
+        self.is_open = True
+
+    def submit(self, asks):
+        if not self.is_open:
+            raise ClosedError("closed")
+        self.engine.submit(asks)
+        if self.ticking is None or self.ticking.done():
+            self.ticking = asyncio.create_task(self.tick())
+
+    async def tick(self):
+        while not self.engine.is_idle:
+            self.engine.tick_or_fail()
+            await asyncio.sleep(1e-4)  # as from outside: others have turns in between
+
+    def refuse(self):
+        self.is_open = False
+
+    async def close(self):
+        self.refuse()
+        if self.ticking is not None:
+            await self.ticking
+
+
+def untrained(task, slots=32, most_waiting=256):
     torch.manual_seed(0)
     config = tiny(task)
     reasoner = Reasoner(build(config.model), config)
-    return Served(name=task, reasoner=reasoner, engine=Engine(Lanes(reasoner)), grid=None)
+    engine = InLoop(Engine(Lanes(reasoner), slots, most_waiting))
+    return Served(name=task, reasoner=reasoner, engine=engine, grid=None)
 
 
 @contextmanager
@@ -222,10 +262,7 @@ def test_a_key():
 
 
 def test_a_full_queue_says_when_to_come_back():
-    one = untrained("logic")
-    with running(
-        [Served(name="logic", reasoner=one.reasoner, engine=Engine(Lanes(one.reasoner), 2, 4), grid=None)]
-    ) as address:
+    with running([untrained("logic", slots=2, most_waiting=4)]) as address:
         body = {"questions": ["T&F"] * 4, "steps": 300}
         with ThreadPoolExecutor(8) as pool:
             results = list(pool.map(lambda _: call(address, body), range(8)))

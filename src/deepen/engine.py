@@ -9,17 +9,16 @@ for a long one that came with it. Nobody starves: those who come later would be 
 that a long question is overtaken only for as many ticks as it has steps; and a quarter of the slots is
 kept for questions that take at most LONG steps and so leave soon.
 
-The engine decides who thinks when. What thinking is, it does not know (see thinkers.py).
+The engine decides who thinks when. What thinking is, it does not know (see thinkers.py); nor does it wait
+for anything: someone gives it questions and calls `tick` again and again (see remote.py).
 """
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
 from time import monotonic
-from typing import Protocol
 
 from deepen.reasoner import Answer
 from deepen.thinkers import Entry, Thinkers
@@ -78,28 +77,8 @@ def retry_after(waiting: Iterable[Ask], steps_a_second: float) -> float:
     return min(60.0, max(1.0, sum(ask.limit for ask in waiting) / max(steps_a_second, 1.0)))
 
 
-class Answers(Protocol):
-    """Who answers questions: an engine here, or in another process."""
-
-    slots: int
-    most_waiting: int
-
-    @property
-    def is_open(self) -> bool: ...
-
-    def numbers(self) -> Numbers: ...
-
-    def start(self) -> None: ...
-
-    def submit(self, asks: Sequence[Ask]) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abandon(self) -> None: ...
-
-
 class Engine:
-    """Slots, a queue in front of them, and a thread that ticks."""
+    """Slots, and a queue in front of them."""
 
     def __init__(self, thinkers: Thinkers, slots: int = 32, most_waiting: int = 256) -> None:
         if slots < 2:
@@ -118,9 +97,6 @@ class Engine:
         self._look_again_at = inf
         """When someone who waits or thinks may be lost; until then nobody needs to be looked at."""
         self._next_key = 0
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread: threading.Thread | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -129,10 +105,6 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         return not (self._waiting or self.active)
-
-    @property
-    def is_open(self) -> bool:
-        return not self._closed
 
     def numbers(self) -> Numbers:
         return Numbers(
@@ -144,25 +116,18 @@ class Engine:
 
     def submit(self, asks: Sequence[Ask]) -> None:
         """Let all of them wait for a slot, or none; the answers come through their futures."""
-        with self._changed:
-            if self._closed:
-                raise ClosedError("the engine is shutting down")
-            if len(self._waiting) + len(asks) > self.most_waiting:
-                raise FullError(retry_after([ask for _, _, ask in self._waiting], self.steps_a_second))
-            for ask in asks:
-                heappush(self._waiting, (self.ticks + ask.limit, self._num_asked, ask))
-                self._num_asked += 1
-            self._look_again_at = min(
-                [self._look_again_at, *(ask.deadline for ask in asks if ask.deadline is not None)]
-            )
-            self._changed.notify()
+        if len(self._waiting) + len(asks) > self.most_waiting:
+            raise FullError(retry_after([ask for _, _, ask in self._waiting], self.steps_a_second))
         for ask in asks:
+            heappush(self._waiting, (self.ticks + ask.limit, self._num_asked, ask))
+            self._num_asked += 1
+            if ask.deadline is not None:
+                self._look_again_at = min(self._look_again_at, ask.deadline)
             ask.future.add_done_callback(self._notice_cancelled)
 
     def _notice_cancelled(self, future: Future[Answer]) -> None:
         if future.cancelled():
-            with self._changed:
-                self._look_again_at = 0.0
+            self._look_again_at = 0.0
 
     def tick(self) -> None:
         """Fill the free slots, let everyone take a step, answer those who are done."""
@@ -209,53 +174,36 @@ class Engine:
         now = monotonic()
         if now < self._look_again_at:
             return
-        self._look_again_at = inf  # first: who is cancelled meanwhile sets it again
         lost = {key for key, ask in self.active.items() if _is_lost(ask, now)}
         if lost:
             self.thinkers.leave(lost)
             for key in lost:
                 del self.active[key]
-        with self._changed:
-            self._waiting = [one for one in self._waiting if not _is_lost(one[-1], now)]
-            heapify(self._waiting)
-            everyone = [*(one[-1] for one in self._waiting), *self.active.values()]
-            deadlines = [ask.deadline for ask in everyone if ask.deadline is not None]
-            self._look_again_at = min([self._look_again_at, *deadlines])
+        self._waiting = [one for one in self._waiting if not _is_lost(one[-1], now)]
+        heapify(self._waiting)
+        everyone = [*(one[-1] for one in self._waiting), *self.active.values()]
+        deadlines = [ask.deadline for ask in everyone if ask.deadline is not None]
+        self._look_again_at = min(deadlines, default=inf)
 
     def _fill(self) -> None:
         """Give the free slots to the first who may have them."""
         fresh: dict[int, Ask] = {}
         num_long = sum(ask.is_long for ask in self.active.values())
-        with self._changed:
-            passed = []
-            while self._waiting and len(self.active) + len(fresh) < self.slots:
-                first = heappop(self._waiting)
-                ask = first[-1]
-                if ask.is_long and num_long >= self.most_long:
-                    passed.append(first)
-                    continue
-                num_long += ask.is_long
-                fresh[self._next_key] = ask
-                self._next_key += 1
-            for one in passed:
-                heappush(self._waiting, one)
+        passed = []
+        while self._waiting and len(self.active) + len(fresh) < self.slots:
+            first = heappop(self._waiting)
+            ask = first[-1]
+            if ask.is_long and num_long >= self.most_long:
+                passed.append(first)
+                continue
+            num_long += ask.is_long
+            fresh[self._next_key] = ask
+            self._next_key += 1
+        for one in passed:
+            heappush(self._waiting, one)
         if fresh:
             self.active |= fresh
             self.thinkers.enter(fresh)
-
-    def start(self) -> None:
-        """Tick in a thread of its own while there is something to do."""
-        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while self.is_idle and not self._closed:
-                    self._changed.wait()
-                if self.is_idle:
-                    return
-            self.tick_or_fail()
 
     def tick_or_fail(self) -> None:
         """A tick; whatever goes wrong is told to those who think, and the next do not suffer from it."""
@@ -270,17 +218,6 @@ class Engine:
             if ask.future.set_running_or_notify_cancel():
                 ask.future.set_exception(error)
         self.active.clear()
-
-    def close(self) -> None:
-        """Take nothing new, finish what was taken."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        if self._thread is not None:
-            self._thread.join()
-
-    def abandon(self) -> None:
-        """Nothing to do: the thread ends with its process."""
 
 
 def _is_lost(ask: Ask, now: float) -> bool:

@@ -1,24 +1,25 @@
 """An engine in a process of its own, so that reading requests and thinking do not wait for each other.
 
-The same calls as on an `Engine`. Questions go through one pipe, and what became of them comes back
-through it after every tick. If the process dies, everyone who waits is told, and nobody new is taken; if
-this one dies, the other sees the pipe end and goes too.
+Questions go through a line to the other process, and what became of them comes back after every tick.
+On this side everything happens in the event loop: no thread has to wait for another to let go of the
+interpreter, and whatever the line cannot take at once is kept until it can. If the process dies, everyone
+who waits is told, and nobody new is taken; if this one dies, the other sees the line end and goes too.
 """
 
+import asyncio
 import logging
 import multiprocessing
-import os
+import pickle
 import signal
-import threading
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from deepen.engine import Ask, ClosedError, DeadlineError, Engine, FullError, Numbers, retry_after
 from deepen.memory import never_look_at_again
@@ -56,103 +57,93 @@ class Told:
             told.clear()
 
 
+class Line(asyncio.Protocol):
+    """This end of a `multiprocessing` connection: a message is its length in four bytes and a pickle."""
+
+    def __init__(self, heard: Callable[[Any], None], ended: Callable[[], None]) -> None:
+        self._heard, self._ended = heard, ended
+        self._received = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def send(self, message: object) -> None:
+        """Never waits."""
+        content = pickle.dumps(message)
+        self._transport.write(struct.pack("!i", len(content)) + content)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        while len(self._received) >= 4:
+            end = 4 + struct.unpack_from("!i", self._received)[0]
+            if len(self._received) < end:
+                return
+            message = pickle.loads(self._received[4:end])
+            del self._received[:end]
+            self._heard(message)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended()
+
+
 class RemoteEngine:
-    """`Engine`, elsewhere. `make` builds the real one there and must be picklable."""
+    """`Engine`, elsewhere; belongs to the event loop that starts it. `make` builds the real one there."""
 
     def __init__(self, make: Callable[[], Engine], slots: int, most_waiting: int) -> None:
         if slots < 2:
             raise ValueError(f"an engine needs at least 2 slots, got {slots}")
         self.slots = slots
         self.most_waiting = most_waiting
+        self.is_open = False
         self._make = make
         self._numbers = Numbers()
         self._asks: dict[int, Ask] = {}
         self._next = 0
-        self._closed = True
         self._why_closed = "the engine is shutting down"
-        self._was_started = False
-        self._lock = threading.Lock()
-        self._outbox: SimpleQueue[object] = SimpleQueue()
+        self._line: Line | None = None
 
     def numbers(self) -> Numbers:
         """As of the latest tick, and with what has been sent since then."""
-        waiting = max(0, len(self._asks) - self._numbers.active)
-        return Numbers(
-            waiting=waiting,
-            active=self._numbers.active,
-            steps_taken=self._numbers.steps_taken,
-            steps_a_second=self._numbers.steps_a_second,
-        )
+        return replace(self._numbers, waiting=max(0, len(self._asks) - self._numbers.active))
 
-    @property
-    def is_open(self) -> bool:
-        return not self._closed
-
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start the process and wait until its engine is there."""
+        mine, theirs = socket.socketpair()
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_think, args=(theirs, self._make), daemon=True)
+        other_end = Connection(theirs.detach())
+        self._process = context.Process(target=_think, args=(other_end, self._make), daemon=True)
         self._process.start()
-        theirs.close()
-        try:
-            self._pipe.recv()
-        except EOFError:
-            raise RuntimeError("the process of the engine did not start") from None
-        self._closed, self._was_started = False, True
-        self._listener = threading.Thread(target=self._listen, name="engine", daemon=True)
-        # A pipe can be full: then someone must wait who is neither the server nor the listener.
-        self._sender = threading.Thread(target=self._send, name="to the engine", daemon=True)
-        self._listener.start()
-        self._sender.start()
+        other_end.close()
+        loop = asyncio.get_running_loop()
+        self._is_there, self._gone = loop.create_future(), asyncio.Event()
+        _, self._line = await loop.create_unix_connection(lambda: Line(self._hear, self._end), sock=mine)
+        if not await self._is_there:
+            raise RuntimeError("the process of the engine did not start")
+        self.is_open = True
 
     def submit(self, asks: Sequence[Ask]) -> None:
         """Let all of them wait for a slot, or none; the answers come through their futures."""
-        with self._lock:
-            if self._closed:
-                raise ClosedError(self._why_closed)
-            if len(self._asks) + len(asks) > self.slots + self.most_waiting:
-                numbers = self._numbers
-                raise FullError(retry_after(self._asks.values(), numbers.steps_a_second))
-            numbered = dict(enumerate(asks, start=self._next))
-            self._next += len(asks)
-            self._asks |= numbered
-            self._outbox.put([_sent(number, ask) for number, ask in numbered.items()])
+        if not self.is_open:
+            raise ClosedError(self._why_closed)
+        assert self._line is not None
+        if len(self._asks) + len(asks) > self.slots + self.most_waiting:
+            raise FullError(retry_after(self._asks.values(), self._numbers.steps_a_second))
+        numbered = dict(enumerate(asks, start=self._next))
+        self._next += len(asks)
+        self._asks |= numbered
+        self._line.send([_sent(number, ask) for number, ask in numbered.items()])
         for number, ask in numbered.items():
             ask.future.add_done_callback(partial(self._cancel, number))
 
     def _cancel(self, number: int, future: Future[Answer]) -> None:
-        if not future.cancelled():
+        if future.cancelled() and self._asks.pop(number, None) is not None and self._line is not None:
+            self._line.send(number)
+
+    def _hear(self, told: "Told | None") -> None:
+        """Hand on what the other process tells; first of all that its engine is there."""
+        if told is None:
+            self._is_there.set_result(True)
             return
-        with self._lock:
-            if self._asks.pop(number, None) is not None:
-                self._outbox.put(number)
-
-    def _send(self) -> None:
-        """Hand over what was put into the outbox, in order; None is the last."""
-        message: object = ()
-        while message is not None:
-            message = self._outbox.get()
-            with suppress(OSError):  # who listens notices that the pipe is broken
-                self._pipe.send(message)
-
-    def _listen(self) -> None:
-        """Hand on what the other process tells, until it ends."""
-        try:
-            while True:
-                self._hand_on(self._pipe.recv())
-        except (EOFError, OSError):
-            with self._lock:
-                if not self._closed:
-                    self._why_closed = "the process of the engine has ended"
-                    log.error(self._why_closed)
-                self._closed = True
-                self._numbers = Numbers(steps_taken=self._numbers.steps_taken)
-                left, self._asks = self._asks, {}
-            for ask in left.values():
-                _fail(ask, ClosedError("the process of the engine has ended"))
-
-    def _hand_on(self, told: Told) -> None:
         if told.numbers is not None:
             self._numbers = told.numbers
         for number, step, probability in told.steps:
@@ -160,32 +151,43 @@ class RemoteEngine:
             if ask is not None and ask.watch is not None:
                 ask.watch(step, probability)
         for number, answer in told.answers:
-            if (ask := self._taken(number)) is not None and ask.future.set_running_or_notify_cancel():
+            if (ask := self._asks.pop(number, None)) is not None:
                 ask.steps = answer.steps
-                ask.future.set_result(answer)
+                if ask.future.set_running_or_notify_cancel():
+                    ask.future.set_result(answer)
         for number, kind, message in told.errors:
-            if (ask := self._taken(number)) is not None:
+            if (ask := self._asks.pop(number, None)) is not None:
                 _fail(ask, (DeadlineError if kind == DeadlineError.__name__ else RuntimeError)(message))
 
-    def _taken(self, number: int) -> Ask | None:
-        with self._lock:
-            return self._asks.pop(number, None)
+    def _end(self) -> None:
+        """The other process has gone; if it was not told to, someone still waits."""
+        if self.is_open:
+            self._why_closed = "the process of the engine has ended"
+            log.error(self._why_closed)
+        self.is_open, self._line = False, None
+        self._numbers = Numbers(steps_taken=self._numbers.steps_taken)
+        left, self._asks = self._asks, {}
+        for ask in left.values():
+            _fail(ask, ClosedError("the process of the engine has ended"))
+        if not self._is_there.done():
+            self._is_there.set_result(False)
+        self._gone.set()
 
-    def close(self) -> None:
+    def refuse(self) -> None:
+        """Take nothing new."""
+        self.is_open = False
+
+    async def close(self) -> None:
         """Take nothing new, finish what was taken."""
-        with self._lock:
-            self._closed = True
-        if self._was_started:
-            self._outbox.put(None)
-            self._listener.join()
-            self._sender.join()
-            self._process.join()
-            self._pipe.close()
-            self._was_started = False
+        self.refuse()
+        if self._line is not None:
+            self._line.send(None)
+            await self._gone.wait()
+            await asyncio.to_thread(self._process.join)
 
     def abandon(self) -> None:
         """End the other process whatever it is doing; nothing happens if it was closed."""
-        if self._was_started:
+        if self._line is not None:
             self._process.kill()
 
 
@@ -212,7 +214,7 @@ def _think(pipe: Connection, make: Callable[[], Engine]) -> None:
         signal.signal(name, signal.SIG_IGN)  # the first process decides when it is over
     engine = make()
     never_look_at_again()
-    pipe.send(os.getpid())
+    pipe.send(None)
     told = Told()
     here: dict[int, Ask] = {}
     closing = False

@@ -16,10 +16,13 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
+from types import FrameType
 from typing import Any
 
+import uvicorn
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -44,16 +47,29 @@ from deepen.service import (
     Service,
     UnknownModelError,
 )
-from deepen.wire import LimitBody, Logged
+from deepen.wire import LimitBody, Logged, RefuseWhenFull
+
+
+class KeyRefusedError(Exception):
+    """No key, or a wrong one."""
+
+
+class GoneError(Exception):
+    """A client that does not wait for its answer; only the log will show it."""
+
 
 PLAYGROUND = Path(__file__).parent / "playground"
 LOOK_FOR_THE_CLIENT = 0.2  # seconds between two looks whether it is still there
+SAY_GOODBYE = 0.5  # seconds in which those who had connected already are told that it is over
+MOST_UNSENT = 10_000  # events that a stream may be ahead of its reader
+LONGEST_MESSAGE = 1_000  # characters
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (LimitError, 413, "limit"),
     (UnknownModelError, 404, "model"),
     (FullError, 429, "full"),
     (ClosedError, 503, "closed"),
     (DeadlineError, 504, "deadline"),
+    (GoneError, 499, "gone"),
     (ValueError, 422, "question"),
 )
 """The first that fits: what is wrong with a question is a ValueError."""
@@ -72,19 +88,15 @@ MEANING = {
 log = logging.getLogger("deepen.serve")
 
 
-class KeyRefusedError(Exception):
-    """No key, or a wrong one."""
-
-
 def make_app(service: Service, key: str | None = None, log_questions: bool = False) -> FastAPI:
     """The application; its engines start and stop with it."""
     metrics = Metrics(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await asyncio.to_thread(service.start)
+        await service.start()
         yield
-        await asyncio.to_thread(service.close)
+        await service.close()
 
     async def check_key(request: Request) -> None:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -99,6 +111,7 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
         docs_url=None,
     )
     app.add_middleware(LimitBody, limits=service.limits)
+    app.add_middleware(RefuseWhenFull, room=service.room)
     app.add_middleware(Logged)  # the last one added is the first to see a request
     guarded = [Depends(check_key)]
 
@@ -181,6 +194,28 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
     return app
 
 
+class LeavingServer(uvicorn.Server):
+    """On a signal it takes no more questions, says so to those who still come, and then stops listening."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+        self._leaves_at = inf
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._leaves_at < inf:
+            super().handle_exit(sig, frame)  # a second signal means at once
+            return
+        self._service.refuse()
+        self._signal = sig
+        self._leaves_at = monotonic() + SAY_GOODBYE
+
+    async def on_tick(self, counter: int) -> bool:
+        if monotonic() >= self._leaves_at and not self.should_exit:
+            super().handle_exit(self._signal, None)
+        return await super().on_tick(counter)
+
+
 async def _answers(asks: Sequence[Ask], request: Request) -> list[Answer]:
     """Wait for all; if one fails or the client goes away, nobody waits for the others."""
     everyone = asyncio.gather(*(asyncio.wrap_future(ask.future) for ask in asks))
@@ -188,7 +223,7 @@ async def _answers(asks: Sequence[Ask], request: Request) -> list[Answer]:
     try:
         while not (await asyncio.wait([everyone], timeout=LOOK_FOR_THE_CLIENT))[0]:
             if await request.is_disconnected():
-                raise ClosedError("the client has gone")
+                raise GoneError
         return everyone.result()
     finally:
         everyone.cancel()
@@ -198,11 +233,13 @@ async def _answers(asks: Sequence[Ask], request: Request) -> list[Answer]:
 
 def _streamed(served: Served, asks: Sequence[Ask]) -> AsyncIterator[str]:
     """The steps of all questions as they are taken, then their answers."""
-    loop = asyncio.get_running_loop()
     events: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
 
     def tell(event: str, data: dict[str, Any]) -> None:
-        loop.call_soon_threadsafe(events.put_nowait, (event, data))
+        events.put_nowait((event, data))
+        if events.qsize() > MOST_UNSENT:  # a client that does not read: nobody thinks for it any longer
+            for ask in asks:
+                ask.future.cancel()
 
     for place, ask in enumerate(asks):
         ask.watch = lambda step, probability, place=place: tell(
@@ -212,9 +249,7 @@ def _streamed(served: Served, asks: Sequence[Ask]) -> AsyncIterator[str]:
     for place, ask in enumerate(asks):
 
         def finish(done: Any, place: int = place, ask: Ask = ask) -> None:
-            if done.cancelled():
-                return
-            error = done.exception()
+            error = GoneError("too many events have not been read") if done.cancelled() else done.exception()
             if error is None:
                 record = AnswerRecord.of(done.result(), trace=ask.trace is not None)
                 tell("answer", {"question": place, **record.model_dump()})
@@ -256,8 +291,8 @@ def _described(error: BaseException) -> tuple[int, str, str]:
 
 
 def _response(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    # What someone sent and an error repeats may be no text that can be written.
-    readable = message.encode("utf-8", "replace").decode()
+    # What someone sent and an error repeats may be long, or no text that can be written.
+    readable = message[:LONGEST_MESSAGE].encode("utf-8", "replace").decode()
     body = ErrorResponse(error=ErrorBody(type=kind, message=readable))
     return JSONResponse(body.model_dump(), status_code=status, headers=headers)
 

@@ -4,19 +4,20 @@ No web framework here: a request goes in as a record, questions go to the engine
 a sentence. Limits are checked before anything is computed.
 """
 
+import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from pydantic import Field, model_validator
 
 from deepen.config import Range, Record
-from deepen.engine import Answers, Ask, Engine
+from deepen.engine import Ask, Engine, Numbers
 from deepen.grid import Grid
 from deepen.reasoner import Answer, Reasoner, find, load, shipped
 from deepen.remote import RemoteEngine
@@ -156,6 +157,26 @@ class UnknownModelError(ValueError):
     """A model that is not served."""
 
 
+class Answers(Protocol):
+    """Who answers questions, in the event loop: an engine in another process."""
+
+    slots: int
+    most_waiting: int
+    is_open: bool
+
+    def numbers(self) -> Numbers: ...
+
+    async def start(self) -> None: ...
+
+    def submit(self, asks: Sequence[Ask]) -> None: ...
+
+    def refuse(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """A model with its engine."""
@@ -246,24 +267,34 @@ class Service:
     def models(self) -> ModelsResponse:
         return ModelsResponse(models=[one.record() for one in self.by_name.values()], limits=self.limits)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start the engines, and let each think about something: the first question pays for warming up."""
         for one in self.by_name.values():
-            one.engine.start()
+            await one.engine.start()
             request = AnswerRequest(question=EXAMPLES[one.reasoner.config.task], steps=2)
             asks = one.asks(request, Limits())
             one.engine.submit(asks)
-            asks[0].future.result()
+            await asyncio.wrap_future(asks[0].future)
+
+    @property
+    def room(self) -> int:
+        """How many questions can be in the engines at once, thinking or waiting."""
+        return sum(one.engine.slots + one.engine.most_waiting for one in self.by_name.values())
 
     @property
     def is_open(self) -> bool:
         """Whether all engines take questions."""
         return all(one.engine.is_open for one in self.by_name.values())
 
-    def close(self) -> None:
+    def refuse(self) -> None:
+        """Take nothing new."""
+        for one in self.by_name.values():
+            one.engine.refuse()
+
+    async def close(self) -> None:
         """Finish what was taken."""
         for one in self.by_name.values():
-            one.engine.close()
+            await one.engine.close()
 
     def abandon(self) -> None:
         """End whatever has not ended by now."""

@@ -1,17 +1,19 @@
 """What happens to a request before it is read and after it is answered.
 
-It must be small and come in time; the answer gets headers that tell browsers to be careful; a line in the
-log says what it was, but nothing of what was asked.
+There must be room for it; it must be small and come in time; the answer gets headers that tell browsers to
+be careful; a line in the log says what it was, but nothing of what was asked.
 """
 
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deepen.engine import FullError
 from deepen.service import Limits
 
 log = logging.getLogger("deepen.serve")
@@ -20,6 +22,8 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
+CLOSE = {"connection": "close"}  # what is left of the request is not read
+RETRY_AFTER = 1.0  # seconds
 
 
 class Logged:
@@ -47,9 +51,35 @@ class Logged:
 
         try:
             await self.app(scope, receive, send_and_note)
+        except Exception:
+            line["status"] = 500  # which is sent by whoever catches it
+            raise
         finally:
             line["ms"] = round(1000 * (perf_counter() - began), 2)
             log.info("request", extra={"fields": {**line, **said}})
+
+
+class RefuseWhenFull:
+    """Say 429 at once, before anything is read: when too many ask, nothing may cost less than refusing."""
+
+    def __init__(self, app: ASGIApp, room: int) -> None:
+        self.app = app
+        self.room = room
+        self.inside = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        if self.inside >= self.room:
+            full = FullError(RETRY_AFTER)
+            await _refuse(send, 429, "full", str(full), {"retry-after": f"{full.retry_after:.0f}"})
+            return
+        self.inside += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.inside -= 1
 
 
 class LimitBody:
@@ -66,11 +96,12 @@ class LimitBody:
         try:
             body = await asyncio.wait_for(self._whole(receive), self.limits.body_seconds)
         except TimeoutError:
-            await _refuse(send, 408, "request", f"the request took over {self.limits.body_seconds:g} s")
+            message = f"the request took over {self.limits.body_seconds:g} s"
+            await _refuse(send, 408, "request", message, CLOSE)
             return
         if body is None:
             message = f"a request of over {self.limits.body_bytes} bytes is more than this server takes"
-            await _refuse(send, 413, "limit", message)
+            await _refuse(send, 413, "limit", message, CLOSE)
             return
         # A request is JSON whatever it calls itself.
         headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
@@ -97,12 +128,9 @@ class LimitBody:
         return b"".join(parts)
 
 
-async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
+async def _refuse(send: Send, status: int, kind: str, message: str, headers: Mapping[str, str]) -> None:
     body = json.dumps({"error": {"type": kind, "message": message}}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    every = {"content-type": "application/json", "content-length": str(len(body)), **headers}
+    as_bytes = [(name.encode(), value.encode()) for name, value in every.items()]
+    await send({"type": "http.response.start", "status": status, "headers": as_bytes})
     await send({"type": "http.response.body", "body": body})

@@ -52,7 +52,7 @@ def serve_verb(arguments: Sequence[str]) -> None:
     try:
         import uvicorn
 
-        from deepen.serve import make_app
+        from deepen.serve import LeavingServer, make_app
     except ImportError as error:
         fail(f"serving needs more packages ({error.name} is missing): pip install 'deepen[serve]'")
     if not command.model:
@@ -74,7 +74,7 @@ def serve_verb(arguments: Sequence[str]) -> None:
     say(f"serving {', '.join(one.name for one in served)} on http://{where}")
     never_look_at_again()
     try:
-        uvicorn.Server(config).run(sockets=[listening])
+        LeavingServer(config, service).run(sockets=[listening])
     finally:
         service.abandon()
 
