@@ -2,7 +2,7 @@
 
 Contenders run in processes of their own (see deepen/bench.py); whatever they need is made before the
 clock starts. They are in learning.py, thinking.py and serving.py, the series of `deepen bench scale` in
-growth.py.
+growth.py, the trials of a whole server in trials.py.
 """
 
 from collections.abc import Callable
@@ -23,6 +23,7 @@ from benchmarks.thinking import (
     lengths_plain,
     matrix_products,
 )
+from benchmarks.trials import TRIALS, draw_trials
 from deepen.bench import PEAK, Contender, Contest, Work
 
 TASKS = ("graph", "logic", "family")
@@ -115,3 +116,4 @@ CONTESTS: dict[str, Contest] = {
     },
 }
 SERIES = GROWTH
+__all__ = ["CONTESTS", "SERIES", "TRIALS", "draw_trials"]

@@ -1,6 +1,7 @@
 """The benchmark's own arithmetic, and the fast paths that have no twin elsewhere: bytes, threads."""
 
 import threading
+from math import inf
 
 import pytest
 import torch
@@ -10,7 +11,18 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import deepen
-from deepen.bench import BenchError, Fit, Point, bench_table, compete, exponent, load_contests
+from benchmarks.queueing import simulate
+from deepen.bench import (
+    BenchError,
+    Fit,
+    Point,
+    bench_table,
+    compete,
+    exponent,
+    load_contests,
+    trial_table,
+    try_all,
+)
 from deepen.model import DepthRecurrent
 from deepen.packed import int8
 from deepen.parallel import in_parallel
@@ -44,6 +56,7 @@ CONTESTS = {
     "absent": contest(slow=slow, late=no_show),
 }
 SERIES = {}
+TRIALS = {"run": lambda: {"laps": 3, "mean": 1.23456, "all": list(range(1000))}}
 """
 
 
@@ -82,6 +95,25 @@ def test_a_contender_that_cannot_be_set_up_says_why(contests):
 def test_without_the_repository_there_are_no_rivals(tmp_path):
     with pytest.raises(BenchError, match="from a clone"):
         load_contests(tmp_path / "benchmarks" / "contests.py")
+
+
+def test_trials_have_a_line_for_each_figure(contests, monkeypatch):
+    monkeypatch.setattr("deepen.bench.load_contests", lambda: load_contests(contests))
+    seen = []
+    (trial,) = try_all(["run"], lambda done, name: seen.append((done, name)))
+    assert seen == [(0, "run"), (1, "run")]
+    assert trial_table([trial]).split() == ["run", "laps", "3", "mean", "1.235"]
+    assert trial.figures["all"][-1] == 999
+
+
+def test_a_simulated_queue_without_company_is_as_fast_as_alone():
+    """By hand: at a rate of almost nothing everyone is alone; with no cost of company a step is a step."""
+    _, slower = simulate(one=1.0, more=0.1, slots=4, rate=1e-6)
+    assert max(slower) < 1.001
+    rate, _ = simulate(one=1.0, more=0.0, slots=10**6, rate=inf)
+    assert rate == pytest.approx(20_000 / 40), "all at once: done when the longest is"
+    busy = [simulate(one=1.0, more=0.1, slots=4, rate=r)[1] for r in (0.1, 0.2)]
+    assert sum(busy[0]) < sum(busy[1])
 
 
 def test_exponents_are_slopes_of_logarithms():

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import pickle
 import signal
+import struct
 import sys
 import threading
 import time
@@ -14,7 +16,7 @@ from test_engine import Diary, ask
 
 import deepen
 from deepen.engine import Ask, ClosedError, DeadlineError, Engine, FullError
-from deepen.remote import RemoteEngine
+from deepen.remote import Line, RemoteEngine
 from deepen.service import make_engine
 from deepen.shapes import Encoded
 
@@ -178,3 +180,18 @@ def test_a_real_model_answers_as_it_does_here():
         expected = reasoner.answer(question, steps=7)
         assert one.future.result(timeout=60).trace == pytest.approx(expected.trace, abs=1e-5)
     engine.close()
+
+
+def test_messages_arrive_whole_however_they_are_cut():
+    heard, ended = [], []
+    line = Line(heard.append, lambda: ended.append(True))
+    messages = [None, {"a": 1}, list(range(1000))]
+    packed = [pickle.dumps(one) for one in messages]
+    sent = b"".join(struct.pack("!i", len(one)) + one for one in packed)
+    for size in (1, 3, 7, 1000, len(sent)):
+        for begin in range(0, len(sent), size):
+            line.data_received(sent[begin : begin + size])
+        assert heard == messages
+        heard.clear()
+    line.connection_lost(None)
+    assert ended

@@ -81,10 +81,12 @@ def untrained(task, slots=32, most_waiting=256):
 
 
 @contextmanager
-def running(served, key=None, **limits):
+def running(served, key=None, send_buffer=None, **limits):
     """A server in a thread; yields its address."""
     app = make_app(Service(served, Limits(**limits)), key)
     listening = socket.create_server(("127.0.0.1", 0))
+    if send_buffer is not None:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
@@ -292,6 +294,51 @@ def test_a_deadline_and_a_client_that_goes_away():
                 time.sleep(0.01)
 
 
+def test_who_comes_when_all_places_are_taken_is_refused_unread():
+    with running([untrained("logic", slots=2, most_waiting=1)], steps=10**9) as address:
+        long = {"question": "T&F", "steps": 10**8, "deadline_ms": 1500}
+        with ThreadPoolExecutor(3) as pool:
+            inside = [pool.submit(call, address, long) for _ in range(3)]
+            while (found := call(address, b"nobody reads this"))[0] == 400:
+                assert not all(one.done() for one in inside)
+            status, headers, content = found
+            assert (status, content["error"]["type"], headers["Retry-After"]) == (429, "full", "1")
+            assert call(address, None, "GET", "/healthz")[0] == 200
+        assert call(address, {"question": "T&F", "steps": 2})[0] == 200
+
+
+def test_a_long_name_is_not_repeated_in_full():
+    with running([untrained("logic")]) as address:
+        assert len(refused(address, {"question": "T", "model": "x" * 100_000})[2]) <= 1_000
+
+
+def test_nobody_thinks_for_a_client_that_does_not_read(monkeypatch):
+    monkeypatch.setattr("deepen.serve.MOST_UNSENT", 50)
+    one = untrained("logic")
+    with running([one], send_buffer=4096, steps=10**9) as address:
+        body = json.dumps({"question": "T&F", "steps": 10**8, "stream": True}).encode()
+        with socket.create_connection(address) as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            deaf.sendall(
+                b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+            while not one.engine.active:
+                time.sleep(0.01)
+            waited = time.monotonic()
+            while one.engine.active:
+                assert time.monotonic() - waited < 60
+                time.sleep(0.01)
+
+
+def test_what_fails_inside_is_logged_with_its_status(caplog):
+    one = untrained("logic")
+    with running([one]) as address, caplog.at_level("INFO", logger="deepen.serve"):
+        one.engine.engine.thinkers.step = None
+        assert refused(address, {"question": "T", "steps": 2})[:2] == (500, "internal")
+    (fields,) = [record.fields for record in caplog.records if record.message == "request"]
+    assert fields["status"] == 500
+
+
 def test_a_slow_or_torn_request():
     with running([untrained("logic")], body_seconds=0.3) as address:
         head = b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
@@ -447,6 +494,8 @@ def test_sigterm_finishes_what_was_accepted(tmp_path):
             while b'deepen_active_slots{model="graph"} 3.0' not in call(address, None, "GET", "/metrics")[2]:
                 time.sleep(0.01)
             process.send_signal(signal.SIGTERM)
+            while (late := call(address, body)[0]) != 503:
+                assert late == 200, "until the signal arrives"
             for one in waiting:
                 status, _, content = one.result()
                 assert status == 200

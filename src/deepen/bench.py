@@ -77,6 +77,7 @@ class Row(Record):
 
 
 PEAK = "matrix products alone"
+LONGEST_FIGURE = 140  # characters of what is still a figure
 SUBJECTS = ("train", "grid", "infer", "serve", "scale")
 
 
@@ -99,9 +100,9 @@ def load_contests(path: Path = CONTESTS) -> ModuleType:
 
 
 def find_names(subject: str, words: Sequence[str] | None) -> list[str]:
-    """The contests of a subject, or the series of `scale`, whose names contain one of the words."""
+    """The contests and trials of a subject, or the series of `scale`, that contain one of the words."""
     found = load_contests()
-    names = found.SERIES if subject == "scale" else found.CONTESTS
+    names = found.SERIES if subject == "scale" else [*found.CONTESTS, *found.TRIALS]
     own = [name for name in names if subject == "scale" or name.startswith(subject)]
     return [name for name in own if words is None or any(word in name for word in words)]
 
@@ -163,6 +164,27 @@ def compete_all(names: Sequence[str], rounds: int, watch: Callable[[int, str], N
 
         rows += compete(name, contests[name], rounds, tell)
     return rows
+
+
+class Trial(Record):
+    """What a whole server showed."""
+
+    trial: str
+    figures: dict[str, Any]
+
+
+def is_trial(name: str) -> bool:
+    return name in load_contests().TRIALS
+
+
+def try_all(names: Sequence[str], watch: Callable[[int, str], None]) -> list[Trial]:
+    """One trial after the other."""
+    trials = []
+    for number, name in enumerate(names, start=1):
+        watch(number - 1, name)
+        trials.append(Trial(trial=name, figures=load_contests().TRIALS[name]()))
+        watch(number, name)
+    return trials
 
 
 class Worker:
@@ -344,6 +366,18 @@ def fit_table(fits: Sequence[Fit]) -> str:
         lines.append(f"{fit.series:40} {fit.varied:10} {fit.time_exponent:8.2f} {fit.memory_exponent:9.2f}")
         for point in fit.points:
             lines.append(f"{'':40} {point.size:10g} {point.seconds:7.3f}s {point.megabytes:6.0f}MB")
+    return "\n".join(lines)
+
+
+def trial_table(trials: Sequence[Trial]) -> str:
+    """One line a figure; what is too long for a line is in the JSON."""
+    lines = []
+    for trial in trials:
+        lines.append(trial.trial)
+        for name, figure in trial.figures.items():
+            shown = f"{figure:.4g}" if isinstance(figure, float) else json.dumps(figure, default=str)
+            if len(shown) <= LONGEST_FIGURE:
+                lines.append(f"  {name:26} {shown}")
     return "\n".join(lines)
 
 
