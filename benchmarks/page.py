@@ -60,7 +60,7 @@ def trials() -> str:
         (
             f"twice the sustainable load ({over['asked_a_second']:.0f} a second) for a minute",
             f"{over['statuses']['200']:,} answered, {over['wrong']} of them wrong,"
-            f" {over['statuses']['429']:,} times 429, {_others(over['statuses'], '200', '429')} of anything else",
+            f" {over['statuses']['429']:,} times 429, {_others(over['statuses'], '200', '429')} other",
         ),
         (
             "latency of those answered, median / p99",
