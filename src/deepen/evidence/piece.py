@@ -36,7 +36,7 @@ SMOKE = {
     "train__updates": 4,
     "grid__num_examples": 8,
 }
-TEXTS_ON_TWO_CORES = {"train__updates": 800, "data__batch": 32}
+TEXTS_ON_TWO_CORES = {"train__updates": 800, "data__batch": 32, "grid__num_examples": 600}
 
 
 class Plan(Record):
