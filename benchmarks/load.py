@@ -23,6 +23,7 @@ from benchmarks.serving import draw_steps
 from deepen.bench import BenchError
 
 REFUSED, BROKEN = 0, -1  # instead of a status
+LONGEST = 60.0  # seconds that anything may take
 
 
 @dataclass(frozen=True)
@@ -114,12 +115,13 @@ class Connections:
         began = time.perf_counter()
         status, label = BROKEN, None
         try:
-            status, content = await self.exchange(asked.body)
+            async with asyncio.timeout(LONGEST):
+                status, content = await self.exchange(asked.body)
             if status == 200:
                 label = json.loads(content)["answers"][0]["label"]
         except ConnectionRefusedError:
             status = REFUSED
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError):  # a time-out is an OSError
             pass
         return Heard(asked, status, began, time.perf_counter() - began, label)
 
@@ -152,7 +154,8 @@ class Connections:
 
 
 async def ready(connections: Connections) -> None:
-    while True:
+    give_up = time.perf_counter() + LONGEST
+    while time.perf_counter() < give_up:
         try:
             status, _ = await connections.exchange(b"", b"GET /readyz HTTP/1.1")
             if status == 200:
@@ -160,6 +163,7 @@ async def ready(connections: Connections) -> None:
         except OSError:
             pass
         await asyncio.sleep(0.1)
+    raise BenchError(f"the server takes no questions after {LONGEST:g} s")
 
 
 async def closed_loop(connections: Connections, asked: Sequence[Asked], num: int, seconds: float) -> float:

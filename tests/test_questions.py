@@ -128,6 +128,13 @@ def test_anything_else_is_a_question_error_too(question, task):
     assert len(encoded.tokens) >= 2
 
 
+def test_a_malformed_fact_takes_no_time():
+    """Once a regular expression took cubic time, seven seconds for this one."""
+    fact = "a is the child of b" + " " * 20_000 + "x\ny"
+    with pytest.raises(QuestionError, match="expected 'NAME is the RELATION of NAME'"):
+        get_task("family").encode({"facts": [fact], "query": "a is the child of b"})
+
+
 def test_names_with_of_in_them():
     question = {
         "facts": ["Ann is the parent of Duke of York."],

@@ -135,7 +135,6 @@ def test_asking_and_cancelling_again_and_again():
     engine.submit([last])
     assert last.future.result(timeout=30).steps == 2
     engine.close()
-    assert engine.numbers().active == 0
 
 
 def test_large_questions_and_long_traces_do_not_block_each_other():

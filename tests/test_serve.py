@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 import schemathesis
@@ -24,7 +25,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 import deepen
 from deepen.client import Client, ServerError
-from deepen.engine import ClosedError, Engine
+from deepen.engine import ClosedError, Engine, FullError
 from deepen.peers import build
 from deepen.reasoner import Reasoner
 from deepen.serve import make_app
@@ -39,7 +40,7 @@ class InLoop:
 
     def __init__(self, engine):
         self.engine, self.slots, self.most_waiting = engine, engine.slots, engine.most_waiting
-        self.is_open, self.ticking = False, None
+        self.is_open, self.has_died, self.ticking = False, False, None
 
     @property
     def active(self):
@@ -47,6 +48,9 @@ class InLoop:
 
     def numbers(self):
         return self.engine.numbers()
+
+    def refusal(self):
+        return FullError(1.0) if self.engine.num_waiting >= self.most_waiting else None
 
     async def start(self):
         self.is_open = True
@@ -172,13 +176,13 @@ REFUSALS = {
     "unknown key": ({"qestion": GRAPH}, 422, "request", "did you mean 'question'?"),
     "no question": ({"model": "graph"}, 422, "request", "either 'question' or 'questions'"),
     "both": ({"question": GRAPH, "questions": [GRAPH]}, 422, "request", "either"),
-    "empty list": ({"model": "graph", "questions": []}, 422, "question", "empty list"),
+    "empty list": ({"model": "graph", "questions": []}, 422, "request", "empty list"),
     "no model": ({"question": GRAPH}, 404, "model", "name a 'model': graph, logic"),
     "other model": ({"model": "x", "question": GRAPH}, 404, "model", "no model 'x' here"),
     "no steps": ({"model": "graph", "question": GRAPH, "steps": 0}, 422, "request", "steps"),
     "half a step": ({"model": "graph", "question": GRAPH, "steps": 1.5}, 422, "request", "steps"),
     "not a number": (b'{"model": "graph", "question": 1, "steps": NaN}', 422, "request", "steps"),
-    "never": ({"model": "graph", "question": GRAPH, "halt": False}, 422, "question", "needs 'steps'"),
+    "never": ({"model": "graph", "question": GRAPH, "halt": False}, 422, "request", "needs 'steps'"),
     "malformed": ({"model": "graph", "question": "T"}, 422, "question", "a graph question is a mapping"),
     "second": ({"model": "logic", "questions": ["T", "T&"], "steps": 1}, 422, "question", "question 1"),
     "no text": (b'{"model": "logic", "question": "\\ud800", "steps": 1}', 422, "question", "unknown symbol"),
@@ -256,8 +260,11 @@ def test_a_key():
         body = {"question": "T", "steps": 1}
         assert refused(address, body)[:2] == (401, "key")
         assert refused(address, body, headers={"Authorization": "Bearer sesam"})[:2] == (401, "key")
-        right = {"Authorization": "Bearer sésame".encode().decode("latin-1")}
-        assert call(address, body, headers=right)[0] == 200
+        for scheme in ("Bearer", "bearer"):
+            right = {"Authorization": f"{scheme} sésame".encode().decode("latin-1")}
+            assert call(address, body, headers=right)[0] == 200
+        url = "http://{}:{}".format(*address)
+        assert Client(url, key="sésame").answer("T", steps=1).steps == 1
         assert call(address, None, "GET", "/v1/models")[0] == 401
         assert call(address, None, "GET", "/metrics")[0] == 401
         assert call(address, None, "GET", "/healthz")[0] == 200
@@ -295,7 +302,12 @@ def test_a_deadline_and_a_client_that_goes_away():
 
 
 def test_who_comes_when_all_places_are_taken_is_refused_unread():
-    with running([untrained("logic", slots=2, most_waiting=1)], steps=10**9) as address:
+    """Once whoever had only sent the beginning of a request, to any path, took a place."""
+    with running([untrained("logic", slots=2, most_waiting=1)], steps=10**9, body_seconds=2) as address:
+        slow = [socket.create_connection(address) for _ in range(4)]
+        for one in slow:
+            one.sendall(b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+        assert call(address, {"question": "T&F", "steps": 2})[0] == 200
         long = {"question": "T&F", "steps": 10**8, "deadline_ms": 1500}
         with ThreadPoolExecutor(3) as pool:
             inside = [pool.submit(call, address, long) for _ in range(3)]
@@ -305,6 +317,8 @@ def test_who_comes_when_all_places_are_taken_is_refused_unread():
             assert (status, content["error"]["type"], headers["Retry-After"]) == (429, "full", "1")
             assert call(address, None, "GET", "/healthz")[0] == 200
         assert call(address, {"question": "T&F", "steps": 2})[0] == 200
+        for one in slow:
+            one.close()
 
 
 def test_a_long_name_is_not_repeated_in_full():
@@ -316,7 +330,8 @@ def test_nobody_thinks_for_a_client_that_does_not_read(monkeypatch):
     monkeypatch.setattr("deepen.serve.MOST_UNSENT", 50)
     one = untrained("logic")
     with running([one], send_buffer=4096, steps=10**9) as address:
-        body = json.dumps({"question": "T&F", "steps": 10**8, "stream": True}).encode()
+        # So many that telling one after the other must not nest.
+        body = json.dumps({"questions": ["T&F"] * 250, "steps": 10**8, "stream": True}).encode()
         with socket.create_connection(address) as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             deaf.sendall(
@@ -339,6 +354,46 @@ def test_what_fails_inside_is_logged_with_its_status(caplog):
     assert fields["status"] == 500
 
 
+def test_the_limits_it_states_are_those_it_has():
+    with running([untrained("logic", most_waiting=3)], questions=5) as address:
+        most = call(address, None, "GET", "/v1/models")[2]["limits"]["questions"]
+        assert most == 3
+        assert call(address, {"questions": ["T"] * most, "steps": 1})[0] == 200
+        assert refused(address, {"questions": ["T"] * (most + 1), "steps": 1})[:2] == (413, "limit")
+
+
+def test_the_client_hears_that_its_request_is_too_large():
+    with running([untrained("logic")]) as (host, port), pytest.raises(ServerError, match="bytes") as refusal:
+        Client(f"http://{host}:{port}", retries=0).answer("T" * 6 * 2**20, steps=1)
+    assert refusal.value.status == 413
+
+
+def test_an_engine_that_dies():
+    with command() as (process, address, lines):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (engine,) = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+        os.kill(int(engine), signal.SIGKILL)
+        while call(address, None, "GET", "/healthz")[0] == 200:
+            time.sleep(0.05)
+        assert refused(address, {"question": GRAPH, "steps": 2})[:2] == (503, "closed")
+        assert call(address, None, "GET", "/readyz")[0] == 503
+    (line,) = [json.loads(line) for line in lines if "has ended" in line]
+    assert (line["level"], line["model"], line["exit"]) == ("error", "graph", -signal.SIGKILL)
+
+
+def test_a_second_signal_means_at_once():
+    with command("--limits.steps", "1000000") as (process, address, _):
+        body = {"questions": [GRAPH] * 8, "steps": 10**6}
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(call, address, body).add_done_callback(lambda done: done.exception())
+            while b'deepen_active_slots{model="graph"} 8.0' not in call(address, None, "GET", "/metrics")[2]:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=20)
+
+
 def test_a_slow_or_torn_request():
     with running([untrained("logic")], body_seconds=0.3) as address:
         head = b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
@@ -351,10 +406,8 @@ def test_a_slow_or_torn_request():
         with socket.create_connection(address) as large:
             large.sendall(chunks)
             for _ in range(40):
-                try:
-                    large.sendall(b"8000\r\n" + b"T" * 0x8000 + b"\r\n")
-                except OSError:
-                    break
+                large.sendall(b"8000\r\n" + b"T" * 0x8000 + b"\r\n")
+            large.sendall(b"0\r\n\r\n")
             assert b" 413 " in large.recv(4096)
         assert call(address, {"question": "T", "steps": 1})[0] == 200
 

@@ -5,6 +5,7 @@ there may be room), a server that is just starting, a connection that breaks.
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from deepen.tasks import QuestionError
 
 MAY_PASS = (429, 502, 503)
 LONGEST_WAIT = 30.0
+RETRY_AFTER = re.compile(r"\d+(\.\d+)?")  # seconds; it may also be a date
 
 
 class ServerError(RuntimeError):
@@ -37,7 +39,7 @@ class Client:
         url: str = "http://127.0.0.1:8000",
         *,
         key: str | None = None,
-        retries: int = 4,
+        retries: int = 5,
         timeout: float = 60.0,
     ) -> None:
         self.url = url.rstrip("/")
@@ -45,7 +47,7 @@ class Client:
         self.timeout = timeout
         self._headers = {"Content-Type": "application/json"}
         if key is not None:
-            self._headers["Authorization"] = f"Bearer {key}"
+            self._headers["Authorization"] = f"Bearer {key}".encode().decode("latin-1")  # as bytes of UTF-8
 
     def models(self) -> list[dict[str, Any]]:
         """What can be asked."""
@@ -110,7 +112,8 @@ class Client:
                     if status == 422:
                         raise QuestionError(message) from None
                     raise ServerError(message, status) from None
-                wait = float(error.headers.get("Retry-After", 0)) or _backoff(self.retries - left)
+                told = error.headers.get("Retry-After", "")
+                wait = float(told) if RETRY_AFTER.fullmatch(told) else _backoff(self.retries - left)
             except (URLError, HTTPException, ConnectionError, TimeoutError) as error:
                 if not left:
                     raise ServerError(f"no answer from {self.url}: {error}") from None
@@ -131,7 +134,7 @@ def _reading() -> Iterator[None]:
 
 
 def _backoff(tried: int) -> float:
-    return 0.1 * 2.0**tried
+    return 0.25 * 2.0**tried
 
 
 def _message(error: HTTPError) -> str:

@@ -226,4 +226,4 @@ def _is_lost(ask: Ask, now: float) -> bool:
         if ask.future.set_running_or_notify_cancel():
             ask.future.set_exception(DeadlineError(f"the time was up after {ask.steps} of {ask.limit} steps"))
         return True
-    return ask.future.cancelled() or ask.future.done()
+    return ask.future.done()

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from time import monotonic
+from traceback import format_exception
 from typing import Any, cast
 
 from deepen.engine import Ask, ClosedError, DeadlineError, Engine, FullError, Numbers, retry_after
@@ -89,12 +90,17 @@ class Line(asyncio.Protocol):
 class RemoteEngine:
     """`Engine`, elsewhere; belongs to the event loop that starts it. `make` builds the real one there."""
 
-    def __init__(self, make: Callable[[], Engine], slots: int, most_waiting: int) -> None:
+    def __init__(
+        self, make: Callable[[], Engine], slots: int, most_waiting: int, name: str = "engine"
+    ) -> None:
         if slots < 2:
             raise ValueError(f"an engine needs at least 2 slots, got {slots}")
+        self.name = name
         self.slots = slots
         self.most_waiting = most_waiting
         self.is_open = False
+        self.has_died = False
+        """Whether it ended without having been told to."""
         self._make = make
         self._numbers = Numbers()
         self._asks: dict[int, Ask] = {}
@@ -121,13 +127,20 @@ class RemoteEngine:
             raise RuntimeError("the process of the engine did not start")
         self.is_open = True
 
+    def refusal(self) -> FullError | None:
+        """What one more question would be told if there is no room for it."""
+        return self._full() if len(self._asks) >= self.slots + self.most_waiting else None
+
+    def _full(self) -> FullError:
+        return FullError(retry_after(self._asks.values(), self._numbers.steps_a_second))
+
     def submit(self, asks: Sequence[Ask]) -> None:
         """Let all of them wait for a slot, or none; the answers come through their futures."""
         if not self.is_open:
             raise ClosedError(self._why_closed)
         assert self._line is not None
         if len(self._asks) + len(asks) > self.slots + self.most_waiting:
-            raise FullError(retry_after(self._asks.values(), self._numbers.steps_a_second))
+            raise self._full()
         numbered = dict(enumerate(asks, start=self._next))
         self._next += len(asks)
         self._asks |= numbered
@@ -157,13 +170,18 @@ class RemoteEngine:
                     ask.future.set_result(answer)
         for number, kind, message in told.errors:
             if (ask := self._asks.pop(number, None)) is not None:
-                _fail(ask, (DeadlineError if kind == DeadlineError.__name__ else RuntimeError)(message))
+                _fail(
+                    ask, DeadlineError(message) if kind == DeadlineError.__name__ else RuntimeError(message)
+                )
 
     def _end(self) -> None:
         """The other process has gone; if it was not told to, someone still waits."""
         if self.is_open:
+            self.has_died = True
             self._why_closed = "the process of the engine has ended"
-            log.error(self._why_closed)
+            self._process.join()  # it is gone: this only takes its exit code
+            fields = {"model": self.name, "exit": self._process.exitcode}
+            log.error(self._why_closed, extra={"fields": fields})
         self.is_open, self._line = False, None
         self._numbers = Numbers(steps_taken=self._numbers.steps_taken)
         left, self._asks = self._asks, {}
@@ -273,4 +291,6 @@ def _note_end(told: Told, here: dict[int, Any], number: int, done: Future[Answer
     if error is None:
         told.answers.append((number, done.result()))
     else:
-        told.errors.append((number, type(error).__name__, str(error)))
+        late = isinstance(error, DeadlineError)
+        message = str(error) if late else "".join(format_exception(error))  # only the log will show it
+        told.errors.append((number, type(error).__name__, message))

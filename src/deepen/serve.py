@@ -43,10 +43,12 @@ from deepen.service import (
     ErrorResponse,
     LimitError,
     ModelsResponse,
+    RequestError,
     Served,
     Service,
     UnknownModelError,
 )
+from deepen.tasks import QuestionError
 from deepen.wire import LimitBody, Logged, RefuseWhenFull
 
 
@@ -70,9 +72,10 @@ STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (ClosedError, 503, "closed"),
     (DeadlineError, 504, "deadline"),
     (GoneError, 499, "gone"),
-    (ValueError, 422, "question"),
+    (RequestError, 422, "request"),
+    (QuestionError, 422, "question"),
 )
-"""The first that fits: what is wrong with a question is a ValueError."""
+"""The first that fits."""
 MEANING = {
     400: "not JSON",
     401: "no key, or a wrong one",
@@ -99,8 +102,9 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
         await service.close()
 
     async def check_key(request: Request) -> None:
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if key is not None and not hmac.compare_digest(given.encode("latin-1"), key.encode()):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        right = key is None or hmac.compare_digest(given.encode("latin-1"), key.encode())
+        if not right or (key is not None and scheme.lower() != "bearer"):
             raise KeyRefusedError
 
     app = FastAPI(
@@ -111,7 +115,7 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
         docs_url=None,
     )
     app.add_middleware(LimitBody, limits=service.limits)
-    app.add_middleware(RefuseWhenFull, room=service.room)
+    app.add_middleware(RefuseWhenFull, service=service)
     app.add_middleware(Logged)  # the last one added is the first to see a request
     guarded = [Depends(check_key)]
 
@@ -120,7 +124,7 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
         response_model=AnswerResponse,
         responses={**_errors(400, 401, 404, 408, 413, 422, 429, 503, 504), 200: STREAMED},
         dependencies=guarded,
-        openapi_extra={"requestBody": {"content": {"application/json": {"examples": _examples()}}}},
+        openapi_extra={"requestBody": {"content": {"application/json": {"examples": _examples(service)}}}},
     )
     async def answer(request: Request, asked: AnswerRequest) -> Response:
         """Answer one question, or several."""
@@ -157,16 +161,18 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
             raise UnknownModelError(f"model '{name}' has no grid: measure one with 'deepen grid {name}'")
         return found
 
-    @app.get("/healthz", response_class=PlainTextResponse)
+    @app.get("/healthz", response_class=PlainTextResponse, responses=_errors(503))
     async def healthz() -> str:
-        """It lives."""
+        """It lives; if not, start it anew."""
+        if not service.is_alive:
+            raise ClosedError("an engine has died")
         return "ok"
 
     @app.get("/readyz", response_class=PlainTextResponse, responses=_errors(503))
     async def readyz() -> str:
         """It takes questions."""
         if not service.is_open:
-            raise ClosedError("an engine has ended")
+            raise ClosedError("it takes no questions")
         return "ok"
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=_errors(401), dependencies=guarded)
@@ -203,8 +209,8 @@ class LeavingServer(uvicorn.Server):
         self._leaves_at = inf
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._leaves_at < inf:
-            super().handle_exit(sig, frame)  # a second signal means at once
+        if self._leaves_at < inf:  # a second signal means at once
+            self.should_exit = self.force_exit = True
             return
         self._service.refuse()
         self._signal = sig
@@ -234,10 +240,13 @@ async def _answers(asks: Sequence[Ask], request: Request) -> list[Answer]:
 def _streamed(served: Served, asks: Sequence[Ask]) -> AsyncIterator[str]:
     """The steps of all questions as they are taken, then their answers."""
     events: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+    is_read = True
 
     def tell(event: str, data: dict[str, Any]) -> None:
+        nonlocal is_read
         events.put_nowait((event, data))
-        if events.qsize() > MOST_UNSENT:  # a client that does not read: nobody thinks for it any longer
+        if is_read and events.qsize() > MOST_UNSENT:  # a deaf client: nobody thinks for it any longer
+            is_read = False
             for ask in asks:
                 ask.future.cancel()
 
@@ -254,7 +263,9 @@ def _streamed(served: Served, asks: Sequence[Ask]) -> AsyncIterator[str]:
                 record = AnswerRecord.of(done.result(), trace=ask.trace is not None)
                 tell("answer", {"question": place, **record.model_dump()})
             else:
-                _, kind, message = _described(error)
+                status, kind, message = _described(error)
+                if status == 500:
+                    log.error("failed", exc_info=error)
                 tell("error", {"question": place, "error": {"type": kind, "message": message}})
 
         ask.future.add_done_callback(finish)
@@ -304,8 +315,7 @@ async def _known_error(request: Request, error: Exception) -> Response:
 
 
 async def _unknown_error(request: Request, error: Exception) -> Response:
-    log.error("failed", exc_info=error)
-    return _response(*_described(error))
+    return _response(*_described(error))  # the web server logs it
 
 
 async def _malformed(request: Request, error: Exception) -> Response:
@@ -335,9 +345,13 @@ STREAMED: dict[str, Any] = {
 }
 
 
-def _examples() -> dict[str, Any]:
-    """For the documentation."""
+def _examples(service: Service) -> dict[str, Any]:
+    """For the documentation: a question for each model."""
+    tasks = {name: served.reasoner.config.task for name, served in service.by_name.items()}
     return {
-        task: {"summary": f"a {task} question", "value": {"model": task, "question": one, "steps": 12}}
-        for task, one in EXAMPLES.items()
+        name: {
+            "summary": f"a {task} question",
+            "value": {"model": name, "question": EXAMPLES[task], "steps": 12},
+        }
+        for name, task in tasks.items()
     }

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, model_validator
 
 from deepen.config import Range, Record
-from deepen.engine import Ask, Engine, Numbers
+from deepen.engine import Ask, Engine, FullError, Numbers
 from deepen.grid import Grid
 from deepen.reasoner import Answer, Reasoner, find, load, shipped
 from deepen.remote import RemoteEngine
@@ -149,6 +149,10 @@ class ErrorResponse(Record):
     error: ErrorBody
 
 
+class RequestError(ValueError):
+    """A request that makes no sense."""
+
+
 class LimitError(ValueError):
     """More than a request may ask for."""
 
@@ -163,6 +167,9 @@ class Answers(Protocol):
     slots: int
     most_waiting: int
     is_open: bool
+    has_died: bool
+
+    def refusal(self) -> FullError | None: ...
 
     def numbers(self) -> Numbers: ...
 
@@ -202,10 +209,10 @@ class Served:
     def asks(self, request: AnswerRequest, limits: Limits) -> list[Ask]:
         """The questions of a request, ready for the engine; raises if one is malformed or too large."""
         questions = request.every_question
-        _check("questions", len(questions), min(limits.questions, self.engine.most_waiting))
+        _check("questions", len(questions), limits.questions)
         _check("steps", request.steps or 0, limits.steps)
         if not questions:
-            raise ValueError("'questions' is an empty list")
+            raise RequestError("'questions' is an empty list")
         deadline = None if request.deadline_ms is None else monotonic() + request.deadline_ms / 1000
         halts = request.steps is None if request.halt is None else request.halt
         asks = []
@@ -225,7 +232,7 @@ class Served:
 
     def _limit(self, request: AnswerRequest, encoded: Encoded, halts: bool, limits: Limits) -> int:
         if request.steps is None and not halts:
-            raise ValueError("with 'halt' false a request needs 'steps'")
+            raise RequestError("with 'halt' false a request needs 'steps'")
         return min(self.reasoner.limit(request.steps, encoded), limits.steps)
 
 
@@ -251,8 +258,10 @@ class Service:
     """All models that are served, by name."""
 
     def __init__(self, served: Sequence[Served], limits: Limits) -> None:
-        self.limits = limits
         self.by_name = {one.name: one for one in served}
+        # A list that is longer than the queue would never be taken.
+        longest = min([limits.questions, *(one.engine.most_waiting for one in served)])
+        self.limits = limits.model_copy(update={"questions": longest})
 
     def find(self, name: str | None) -> Served:
         known = ", ".join(self.by_name)
@@ -276,10 +285,17 @@ class Service:
             one.engine.submit(asks)
             await asyncio.wrap_future(asks[0].future)
 
+    def refusal(self) -> FullError | None:
+        """What a question to any model would be told if none has room for one more."""
+        refusals = [one.engine.refusal() for one in self.by_name.values()]
+        return (
+            min((one for one in refusals if one), key=lambda one: one.retry_after) if all(refusals) else None
+        )
+
     @property
-    def room(self) -> int:
-        """How many questions can be in the engines at once, thinking or waiting."""
-        return sum(one.engine.slots + one.engine.most_waiting for one in self.by_name.values())
+    def is_alive(self) -> bool:
+        """Whether no engine has died; a new start of the whole server brings it back."""
+        return not any(one.engine.has_died for one in self.by_name.values())
 
     @property
     def is_open(self) -> bool:
@@ -315,7 +331,7 @@ def open_models(
         Lanes(reasoner)  # refuses a model that cannot be served, before any process is started
         short = name if name in shipped() else Path(name).resolve().name
         make = partial(make_engine, name, slots, device, threads)
-        engine = RemoteEngine(make, slots, most_waiting)
+        engine = RemoteEngine(make, slots, most_waiting, short)
         served.append(Served(name=short, reasoner=reasoner, engine=engine, grid=_grid_of(name)))
     short_names = [one.name for one in served]
     for name in short_names:

@@ -13,8 +13,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepen.engine import FullError
-from deepen.service import Limits
+from deepen.service import Limits, Service
 
 log = logging.getLogger("deepen.serve")
 HEADERS = {
@@ -23,7 +22,7 @@ HEADERS = {
     "referrer-policy": "no-referrer",
 }
 CLOSE = {"connection": "close"}  # what is left of the request is not read
-RETRY_AFTER = 1.0  # seconds
+STILL_READ = 8  # times the largest body: a client hears nothing before it has sent everything
 
 
 class Logged:
@@ -60,26 +59,18 @@ class Logged:
 
 
 class RefuseWhenFull:
-    """Say 429 at once, before anything is read: when too many ask, nothing may cost less than refusing."""
+    """Say 429 before anything is read: when too many ask, refusing must cost little."""
 
-    def __init__(self, app: ASGIApp, room: int) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
-        self.room = room
-        self.inside = 0
+        self.service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self.app(scope, receive, send)
-            return
-        if self.inside >= self.room:
-            full = FullError(RETRY_AFTER)
+        asks = scope["type"] == "http" and (scope["method"], scope["path"]) == ("POST", "/v1/answer")
+        if asks and (full := self.service.refusal()) is not None:
             await _refuse(send, 429, "full", str(full), {"retry-after": f"{full.retry_after:.0f}"})
-            return
-        self.inside += 1
-        try:
+        else:
             await self.app(scope, receive, send)
-        finally:
-            self.inside -= 1
 
 
 class LimitBody:
@@ -116,16 +107,17 @@ class LimitBody:
     async def _whole(self, receive: Receive) -> bytes | None:
         """All of it; None if that is too much."""
         parts, size, more = [], 0, True
-        while more:
+        most = self.limits.body_bytes
+        while more and size <= STILL_READ * most:
             message = await receive()
             if message["type"] == "http.disconnect":
                 break
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self.limits.body_bytes:
-                return None
+            part = message.get("body", b"")
+            size += len(part)
+            if size <= most:
+                parts.append(part)
             more = message.get("more_body", False)
-        return b"".join(parts)
+        return b"".join(parts) if size <= most else None
 
 
 async def _refuse(send: Send, status: int, kind: str, message: str, headers: Mapping[str, str]) -> None:

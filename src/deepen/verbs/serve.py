@@ -17,7 +17,6 @@ from deepen.memory import never_look_at_again
 from deepen.reasoner import shipped
 from deepen.service import Limits, Service, open_models
 
-LONGEST_SHUTDOWN = 120  # seconds for clients to take what was accepted
 BACKLOG = 2048  # connections that may wait to be taken
 
 
@@ -35,6 +34,8 @@ class ServeCommand:
     """How many questions think at once, for each model: fewer answer sooner, more answer more."""
     most_waiting: int = 256
     """How many more may wait before the server says 429."""
+    shutdown_seconds: int = 120
+    """How long it may take to finish what was accepted, after a signal to stop."""
     limits: Limits = field(default_factory=Limits)
     api_key_file: Path | None = None
     """A file with the key that requests must carry; else the variable DEEPEN_API_KEY, else none is needed."""
@@ -57,7 +58,7 @@ def serve_verb(arguments: Sequence[str]) -> None:
         fail(f"serving needs more packages ({error.name} is missing): pip install 'deepen[serve]'")
     if not command.model:
         fail("name a model with --model: none comes with the package")
-    for name in ("threads", "most_waiting"):
+    for name in ("threads", "most_waiting", "shutdown_seconds"):
         if getattr(command, name) < 1:
             fail(f"--{name.replace('_', '-')} must be at least 1, got {getattr(command, name)}")
     key = _key(command.api_key_file)
@@ -67,7 +68,7 @@ def serve_verb(arguments: Sequence[str]) -> None:
     app = make_app(service, key, command.log_questions)
     _log_as_json()
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=LONGEST_SHUTDOWN
+        app, log_config=None, access_log=False, timeout_graceful_shutdown=command.shutdown_seconds
     )
     host, port = listening.getsockname()[:2]
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
