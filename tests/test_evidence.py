@@ -66,6 +66,22 @@ def test_results_of_other_tasks_or_seeds_are_not_written_over(tmp_path):
             reproduce(PIECES["frontier-graph"], plan, tmp_path / "runs", tmp_path)
 
 
+def test_tasks_can_be_added_to_finished_results(tmp_path):
+    piece, runs = PIECES["depth-embedding"], tmp_path / "runs"
+    one, two = (Plan(budget="smoke", tasks=("graph", "logic")[:num]) for num in (1, 2))
+    graph = reproduce(piece, one, runs, tmp_path)
+    rmtree(runs)
+    both = reproduce(piece, two, runs, tmp_path)
+    assert select(both.rows, task="graph") == list(graph.rows)
+    assert both.runs[: len(graph.runs)] == graph.runs
+    assert {run.name.split("-")[0] for run in runs.iterdir()} == {"logic"}, "graph is not trained again"
+    assert {row["task"] for row in both.rows} == {"graph", "logic"}
+    with pytest.raises(ValueError, match="holds results of tasks graph logic"):
+        reproduce(piece, one, runs, tmp_path)
+    with pytest.raises(ValueError, match="seeds by default"):
+        reproduce(piece, Plan(budget="smoke", seeds=(7,)), runs, tmp_path)
+
+
 def test_a_page_follows_a_larger_budget(tmp_path):
     """Once the picture of the first budget stayed on the page for ever."""
     folder = tmp_path / "frontier-graph"

@@ -1,10 +1,12 @@
 """Piece + plan -> evidence: train what is missing, measure, write down, draw.
 
 What a run showed is written down as soon as it was measured, in <budget>.unfinished.jsonl: an interrupted
-reproduction goes on from there, even where the run folders are gone.
+reproduction goes on from there, even where the run folders are gone. Finished results of some tasks are
+used again when others are added.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,6 +23,7 @@ from deepen.evidence.piece import (
     published_shares,
     read_evidence,
 )
+from deepen.evidence.tables import select
 from deepen.model import Model
 from deepen.progress import Bar
 from deepen.runs import Run, load_model, provenance, write_atomically
@@ -31,11 +34,11 @@ def reproduce(piece: Piece, plan: Plan, runs: Path, out: Path) -> Evidence:
     """Leave the rows in OUT/<budget>.json and the picture beside them; finished runs are used again."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{plan.stem}.json"
-    if file.exists():
-        _keep_other_results(file, read_evidence(file).plan, plan)
     unfinished = file.with_suffix(".unfinished.jsonl")
     before = _read_unfinished(unfinished, plan)
     jobs = piece.jobs(plan)
+    if file.exists():
+        before += _read_finished(file, plan, jobs)
     measured = []
     for number, job in enumerate(jobs, start=1):
         one = next((one for one in before if one.is_of(job)), None)
@@ -70,6 +73,26 @@ class Measured(Record):
 
     def is_of(self, job: Job) -> bool:
         return (self.trained.run, self.names) == (job.config.run_name, job.names)
+
+
+def _read_finished(file: Path, plan: Plan, jobs: Sequence[Job]) -> list[Measured]:
+    """What is there of fewer tasks, to which more are added now; nothing if they are measured anew."""
+    there = read_evidence(file)
+    if not set(there.plan.tasks) < set(plan.tasks):
+        _keep_other_results(file, there.plan, plan)
+        return []
+    _keep_other_results(file, there.plan, plan.model_copy(update={"tasks": there.plan.tasks}))
+    trained = {one.run: one for one in there.runs}
+    return [
+        Measured(
+            plan=plan,
+            trained=trained[job.config.run_name],
+            names=job.names,
+            rows=tuple(select(there.rows, task=job.config.task, seed=job.config.seed, **job.names)),
+        )
+        for job in jobs
+        if job.config.run_name in trained
+    ]
 
 
 def _read_unfinished(file: Path, plan: Plan) -> list[Measured]:
