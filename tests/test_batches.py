@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import batch_of, changed, tiny
 
-from deepen.batches import Stream, collate, in_batches
+from deepen.batches import Stream, collate, in_batches, training_example
 from deepen.tasks import Task, examples, get_task
 
 
@@ -44,6 +44,19 @@ def test_endless_data_never_repeats():
     stream = Stream(tiny("family", data__train_set=None))
     shown = Counter(tuple(row.tolist()) for update in range(40) for row in stream[update].tokens)
     assert set(shown.values()) == {1}
+
+
+def test_a_curriculum_begins_with_what_is_easy():
+    config = tiny("logic", data__train_set=None, data__difficulties=(1, 4), data__batch=8, train__updates=100)
+    growing = changed(config, data__curriculum=0.5)
+    drawn = [training_example(growing, index).difficulty for index in range(800)]
+    largest = [max(drawn[begin : begin + 100]) for begin in range(0, 800, 100)]
+    assert largest == [1, 2, 3, 4, 4, 4, 4, 4]
+    assert set(drawn[300:400]) == {1, 2, 3, 4}, "what is easy stays"
+    same_again = [training_example(growing, index) for index in (500, 700)]
+    assert same_again == [training_example(config, index) for index in (500, 700)]
+    with pytest.raises(ValueError, match="endless fresh examples"):
+        changed(growing, data__train_set=64)
 
 
 def test_difficulties_and_labels_are_balanced(monkeypatch):

@@ -39,7 +39,7 @@ def test_an_ablated_core_has_the_published_count_of_the_weight_tied_model():
 
 @pytest.mark.parametrize(("task", "preset"), [(task, "paper") for task in TASKS] + [("graph", "frontier")])
 def test_every_tensor_starts_as_the_table_says(task, preset):
-    config = get_preset(task, preset).model
+    config = changed(get_preset(task, preset), model__perception__neighbours=7).model
     D, F = config.core.width, config.core.feedforward
     reads = 2 if task == "graph" else 1
     uniform = {  # name -> largest absolute value
@@ -55,6 +55,7 @@ def test_every_tensor_starts_as_the_table_says(task, preset):
         "readout.hidden.bias": 1 / sqrt(reads * D),
         "readout.logit.weight": 1 / sqrt(D),
         "readout.logit.bias": 1 / sqrt(D),
+        "perception.neighbours.weight": 2 / sqrt(7),
     }
     normal = {
         "perception.tokens.weight": 1.0,
@@ -148,6 +149,32 @@ def test_rotary_turns_channel_pairs_by_position_times_frequency():
             torch.testing.assert_close(turned[:, position, :, 2 * pair], expected)
             expected = imaginary * cos(angle) + real * sin(angle)
             torch.testing.assert_close(turned[:, position, :, 2 * pair + 1], expected)
+
+
+def test_channels_that_are_not_turned_do_not_know_where_they_stand():
+    x = torch.randn(1, 9, 2, 16, dtype=torch.float64)
+    turned = rotate(x, rotary_table(9, 16, 1_000.0, like=x, share=0.5))
+    torch.testing.assert_close(turned[..., 8:], x[..., 8:])
+    torch.testing.assert_close(turned[..., :8], rotate(x[..., :8], rotary_table(9, 8, 1_000.0, like=x)))
+    torch.testing.assert_close(rotate(x, rotary_table(9, 16, 1_000.0, like=x, share=0.0)), x)
+
+
+def test_neighbours_are_seen_in_their_order_and_padding_is_not():
+    """Slow twin: a loop over tokens and offsets."""
+    config = changed(get_preset("logic", "paper"), model__perception__neighbours=3, model__core__dropout=0.0)
+    model = DepthRecurrent(config.model)
+    batch = batch_of("logic", [one for depth in (1, 4) for one in examples("logic", difficulty=depth)])
+    assert batch.num_padding
+    seen, weight = model.perception(batch).first, model.perception.neighbours.weight
+    for row, (tokens, valid) in enumerate(zip(batch.tokens, batch.valid, strict=True)):
+        length = int(valid.sum())
+        own = model.perception.tokens(tokens[:length])
+        for place in range(length):
+            expected = own[place].clone()
+            for offset in (-1, 0, 1):
+                if 0 <= place + offset < length:
+                    expected += weight[:, 0, offset + 1] * own[place + offset]
+            assert_close(seen[row, place], model.perception.norm(expected))
 
 
 def test_rotary_products_depend_on_distance_only():

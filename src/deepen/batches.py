@@ -117,6 +117,9 @@ def _without_padding(lengths: Sequence[int], size: int) -> int:
 def training_example(config: RunConfig, index: int) -> Example:
     """Training example `index`: difficulties take turns, each with as many positives as negatives."""
     low, high = config.data.difficulties
+    growing = config.data.curriculum * config.train.updates * config.data.batch
+    if index < growing:
+        high = low + int((high - low + 1) * index / growing)
     difficulty = low + index // 2 % (high - low + 1)
     return get_task(config.task).example(config.data.distribution, "train", config.seed, difficulty, index)
 

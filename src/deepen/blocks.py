@@ -133,10 +133,15 @@ def sharpness(num_in: Tensor, crowd: int) -> Tensor:
     return (num_in.clamp(min=1).to(torch.float32).log() / log(crowd)).clamp(min=1.0)
 
 
-def rotary_table(length: int, channels: int, base: float, like: Tensor) -> Tensor:
-    """exp(i m base^(-2j / channels)) for position m and channel pair j, (L, channels / 2)."""
+def rotary_table(length: int, channels: int, base: float, like: Tensor, share: float = 1.0) -> Tensor:
+    """exp(i m base^(-j / n)) for position m and channel pair j of the n that are turned, 1 for the others.
+
+    (L, channels / 2).
+    """
     half = channels // 2
-    frequency = base ** (-torch.arange(half, device=like.device, dtype=like.dtype) / half)
+    turned = round(share * half)
+    pair = torch.arange(half, device=like.device, dtype=like.dtype)
+    frequency = torch.where(pair < turned, base ** (-pair / max(turned, 1)), 0.0)
     angle = torch.arange(length, device=like.device, dtype=like.dtype)[:, None] * frequency
     return torch.polar(torch.ones_like(angle), angle)
 

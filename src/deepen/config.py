@@ -55,6 +55,18 @@ class PerceptionConfig(Record):
     should be larger than any in-degree in training. None: never (topological only)."""
     rotary_base: float = 10_000.0
     """Base of the rotary angles (ignored by topological)."""
+    rotary_share: Share = 1.0
+    """Share of each head's channels that rotary positions turn; the others compare what tokens are, wherever
+    they stand (ignored by topological)."""
+    neighbours: Positive | None = None
+    """Tokens, an odd number, over which a depthwise convolution shows each token its neighbours and their
+    order. None: each is perceived alone (ignored by topological)."""
+
+    @model_validator(mode="after")
+    def _a_token_is_in_the_middle(self) -> Self:
+        if self.neighbours is not None and self.neighbours % 2 == 0:
+            raise ValueError(f"neighbours must be an odd number, got {self.neighbours}")
+        return self
 
 
 class CoreConfig(Record):
@@ -155,6 +167,8 @@ class DataConfig(Record):
     """Which of the task's generators makes the examples."""
     difficulties: Range
     """Smallest and largest difficulty in training, drawn evenly."""
+    curriculum: Share = 0.0
+    """Share of the training in which the largest difficulty grows from the smallest to its full size."""
     train_set: Positive | None
     """Size of a fixed training set, or None for endless fresh examples."""
     batch: Positive = 64
@@ -164,6 +178,8 @@ class DataConfig(Record):
     def _a_batch_fits(self) -> Self:
         if self.train_set is not None and self.train_set < self.batch:
             raise ValueError(f"a train_set of {self.train_set} is smaller than one batch of {self.batch}")
+        if self.train_set is not None and self.curriculum:
+            raise ValueError("a curriculum needs endless fresh examples: train_set must be None")
         return self
 
 
@@ -174,6 +190,9 @@ class TrainConfig(Record):
     """Number of optimiser updates."""
     steps: Range
     """T is drawn from this range, ends included, once per batch."""
+    slack: Annotated[int, Field(ge=0)] | None = None
+    """T is at least the batch's largest difficulty and so many more, as far as the range allows. None: it
+    does not depend on the difficulty."""
     alpha: Share = 0.0
     """Share of per-step supervision in the loss: 0 is silent thinking, 1 is a loss at every step."""
     step_labels: Literal["final", "within"] = "final"

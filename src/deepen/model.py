@@ -100,6 +100,7 @@ class Model(nn.Module, ABC):
         | query, key, value weights           | Xavier uniform over the joint (3D, D) matrix |
         | query, key, value and output biases | 0                                            |
         | other linear weights and biases     | U(-1/sqrt(fan in), 1/sqrt(fan in))           |
+        | weights of neighbouring tokens      | U(-2/sqrt(neighbours), 2/sqrt(neighbours))   |
         | gate bias                           | gate_bias                                    |
         | bias of the halting unit (ACT)      | halt_bias                                    |
         | LayerScale                          | layer_scale                                  |
@@ -114,6 +115,9 @@ class Model(nn.Module, ABC):
                 nn.init.uniform_(module.weight, -bound, bound)
                 if module.bias is not None:
                     nn.init.uniform_(module.bias, -bound, bound)
+            elif isinstance(module, nn.Conv1d):
+                bound = 2 / sqrt(module.kernel_size[0])
+                nn.init.uniform_(module.weight, -bound, bound)
             elif isinstance(module, nn.LayerNorm):
                 nn.init.ones_(module.weight)
                 nn.init.zeros_(module.bias)

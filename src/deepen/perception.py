@@ -55,25 +55,36 @@ class Topological(nn.Module):
 
 
 class Sequential(nn.Module):
-    """Tokens with rotary positions; padding is never attended to."""
+    """Tokens with rotary positions, and maybe a look at their neighbours; padding is never attended to."""
 
     num_read: Final = 1  # the readout looks at <cls>
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.head_width = config.core.width // config.core.heads
-        self.rotary_base = config.perception.rotary_base
-        self.tokens = nn.Embedding(config.perception.vocabulary, config.core.width)
+        self.perceives = config.perception
+        width, span = config.core.width, config.perception.neighbours
+        self.tokens = nn.Embedding(config.perception.vocabulary, width)
+        self.neighbours = (
+            nn.Conv1d(width, width, span, padding=span // 2, groups=width, bias=False) if span else None
+        )
         self.norm = nn.LayerNorm(config.core.width)
         self.dropout = nn.Dropout(config.core.dropout)
 
     def forward(self, batch: Batch) -> Scene:
-        hidden = self.dropout(self.norm(self.tokens(batch.tokens)))
+        hidden = self.tokens(batch.tokens)
+        if self.neighbours is not None:
+            there = hidden * batch.valid[:, :, None]  # what padding is must not be seen
+            hidden = hidden + self.neighbours(there.transpose(1, 2)).transpose(1, 2)
+        hidden = self.dropout(self.norm(hidden))
+        sees = self.perceives
         padded = batch.num_padding > 0
         return Scene(
             first=hidden,
             mask=additive(batch.valid[:, None, None, :], hidden.dtype) if padded else None,
-            rotary=rotary_table(hidden.shape[1], self.head_width, self.rotary_base, like=hidden),
+            rotary=rotary_table(
+                hidden.shape[1], self.head_width, sees.rotary_base, like=hidden, share=sees.rotary_share
+            ),
             valid=batch.valid,
             read_at=torch.zeros_like(batch.tokens[:, :1]),
         )

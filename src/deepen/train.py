@@ -147,7 +147,11 @@ def training_loss(model: Model, batch: Batch, config: RunConfig, update: int) ->
     """One draw of T, the unroll, and the loss (paper, "Training Step with Silent Thinking")."""
     rng = Random(f"{config.seed}/{update}")
     torch.manual_seed(rng.getrandbits(63))
-    num_steps = rng.randint(*config.train.steps)
+    fewest, most = config.train.steps
+    if config.train.slack is not None:
+        assert batch.difficulty is not None
+        fewest = min(max(fewest, int(batch.difficulty.max()) + config.train.slack), most)
+    num_steps = rng.randint(fewest, most)
     step, scene = model.begin(batch)
     start, taken = None, 0
     if rng.random() < config.train.detached_start and num_steps > 1:
