@@ -268,6 +268,8 @@ def test_a_key():
         assert call(address, None, "GET", "/v1/models")[0] == 401
         assert call(address, None, "GET", "/metrics")[0] == 401
         assert call(address, None, "GET", "/healthz")[0] == 200
+        described = call(address, None, "GET", "/openapi.json")[2]
+        assert described["paths"]["/v1/answer"]["post"]["security"] == [{"HTTPBearer": []}]
 
 
 def test_a_full_queue_says_when_to_come_back():

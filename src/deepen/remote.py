@@ -152,7 +152,7 @@ class RemoteEngine:
         if future.cancelled() and self._asks.pop(number, None) is not None and self._line is not None:
             self._line.send(number)
 
-    def _hear(self, told: "Told | None") -> None:
+    def _hear(self, told: Told | None) -> None:
         """Hand on what the other process tells; first of all that its engine is there."""
         if told is None:
             self._is_there.set_result(True)

@@ -26,6 +26,7 @@ import uvicorn
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.security import HTTPBearer
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
@@ -102,9 +103,10 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
         await service.close()
 
     async def check_key(request: Request) -> None:
+        assert key is not None
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        right = key is None or hmac.compare_digest(given.encode("latin-1"), key.encode())
-        if not right or (key is not None and scheme.lower() != "bearer"):
+        right = hmac.compare_digest(given.encode("latin-1"), key.encode())
+        if not right or scheme.lower() != "bearer":
             raise KeyRefusedError
 
     app = FastAPI(
@@ -117,7 +119,8 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
     app.add_middleware(LimitBody, limits=service.limits)
     app.add_middleware(RefuseWhenFull, service=service)
     app.add_middleware(Logged)  # the last one added is the first to see a request
-    guarded = [Depends(check_key)]
+    # The first only tells the documentation that there is a key.
+    guarded = [] if key is None else [Depends(HTTPBearer(auto_error=False)), Depends(check_key)]
 
     @app.post(
         "/v1/answer",
