@@ -37,7 +37,9 @@ def core_ours(precision: str, whole: bool) -> Callable[[], Work]:
     model = DepthRecurrent(config).eval()
     first = _core_input()
     valid = torch.ones(B, L, dtype=torch.bool)
-    rotary = rotary_table(L, 256 // config.core.heads, config.perception.rotary_base, like=first)
+    rotary = rotary_table(
+        256 // config.core.heads, config.perception.rotary_base, (torch.arange(float(L)), 1.0)
+    )
     with torch.inference_mode():
         step = model.core.prepare(int8 if precision == "int8" else float32)
 

@@ -70,8 +70,8 @@ def test_frontier_is_trained_inside_its_promised_range():
 
 
 def test_unknown_presets_are_refused():
-    with pytest.raises(ConfigError, match="no preset 'frontier' for task 'logic'"):
-        get_preset("logic", "frontier")
+    with pytest.raises(ConfigError, match="no preset 'gnn' for task 'logic'"):
+        get_preset("logic", "gnn")
 
 
 @pytest.mark.parametrize("task", ["graph", "logic", "family"])

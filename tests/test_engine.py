@@ -210,6 +210,8 @@ KINDS = {
     "graph, certified": lambda: (reasoner_of("graph", "frontier"), "certified", (1, 3, 8)),
     "logic": lambda: (reasoner_of("logic", "paper"), "paper", (2, 4, 6)),
     "family": lambda: (reasoner_of("family", "paper"), "paper", (2, 3, 5)),
+    "logic in phrases": lambda: (reasoner_of("logic", "frontier"), "certified", (2, 8, 12)),
+    "family in phrases": lambda: (reasoner_of("family", "frontier"), "paper", (2, 3, 5)),
 }
 
 

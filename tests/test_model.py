@@ -37,9 +37,11 @@ def test_an_ablated_core_has_the_published_count_of_the_weight_tied_model():
     assert DepthRecurrent(graph.model).num_parameters == published["parameters"]["graph"]["weight_tied"]
 
 
-@pytest.mark.parametrize(("task", "preset"), [(task, "paper") for task in TASKS] + [("graph", "frontier")])
+@pytest.mark.parametrize(
+    ("task", "preset"), [(task, name) for task in TASKS for name in ("paper", "frontier")]
+)
 def test_every_tensor_starts_as_the_table_says(task, preset):
-    config = changed(get_preset(task, preset), model__perception__neighbours=7).model
+    config = get_preset(task, preset).model
     D, F = config.core.width, config.core.feedforward
     reads = 2 if task == "graph" else 1
     uniform = {  # name -> largest absolute value
@@ -55,12 +57,14 @@ def test_every_tensor_starts_as_the_table_says(task, preset):
         "readout.hidden.bias": 1 / sqrt(reads * D),
         "readout.logit.weight": 1 / sqrt(D),
         "readout.logit.bias": 1 / sqrt(D),
-        "perception.neighbours.weight": 2 / sqrt(7),
+        "perception.join.weight": 1 / sqrt(config.perception.words * D),
+        "perception.join.bias": 1 / sqrt(config.perception.words * D),
     }
     normal = {
         "perception.tokens.weight": 1.0,
         "perception.roles": config.perception.role_scale,
         "core.depth.weight": 1.0,
+        "perception.same_words": 0.2,
     }
     constant = {
         "core.attention.query_key_value.bias": 0.0,
@@ -137,10 +141,14 @@ def test_the_published_models_equal_their_plain_twins(task, num_steps):
         assert error <= 1e-3 * expected.abs().max() + 1e-7, name
 
 
+def places(num):
+    return torch.arange(num, dtype=torch.float64)
+
+
 def test_rotary_turns_channel_pairs_by_position_times_frequency():
     """Slow twin: each pair on its own, by sine and cosine."""
     x = torch.randn(2, 11, 3, 8, dtype=torch.float64)
-    turned = rotate(x, rotary_table(11, 8, 10_000.0, like=x))
+    turned = rotate(x, rotary_table(8, 10_000.0, (places(11), 1.0)))
     for position in range(11):
         for pair in range(4):
             angle = position * 10_000.0 ** (-2 * pair / 8)
@@ -153,34 +161,18 @@ def test_rotary_turns_channel_pairs_by_position_times_frequency():
 
 def test_channels_that_are_not_turned_do_not_know_where_they_stand():
     x = torch.randn(1, 9, 2, 16, dtype=torch.float64)
-    turned = rotate(x, rotary_table(9, 16, 1_000.0, like=x, share=0.5))
+    turned = rotate(x, rotary_table(16, 1_000.0, (places(9), 0.5)))
     torch.testing.assert_close(turned[..., 8:], x[..., 8:])
-    torch.testing.assert_close(turned[..., :8], rotate(x[..., :8], rotary_table(9, 8, 1_000.0, like=x)))
-    torch.testing.assert_close(rotate(x, rotary_table(9, 16, 1_000.0, like=x, share=0.0)), x)
-
-
-def test_neighbours_are_seen_in_their_order_and_padding_is_not():
-    """Slow twin: a loop over tokens and offsets."""
-    config = changed(get_preset("logic", "paper"), model__perception__neighbours=3, model__core__dropout=0.0)
-    model = DepthRecurrent(config.model)
-    batch = batch_of("logic", [one for depth in (1, 4) for one in examples("logic", difficulty=depth)])
-    assert batch.num_padding
-    seen, weight = model.perception(batch).first, model.perception.neighbours.weight
-    for row, (tokens, valid) in enumerate(zip(batch.tokens, batch.valid, strict=True)):
-        length = int(valid.sum())
-        own = model.perception.tokens(tokens[:length])
-        for place in range(length):
-            expected = own[place].clone()
-            for offset in (-1, 0, 1):
-                if 0 <= place + offset < length:
-                    expected += weight[:, 0, offset + 1] * own[place + offset]
-            assert_close(seen[row, place], model.perception.norm(expected))
+    torch.testing.assert_close(
+        turned[..., :8], rotate(x[..., :8], rotary_table(8, 1_000.0, (places(9), 1.0)))
+    )
+    torch.testing.assert_close(rotate(x, rotary_table(16, 1_000.0, (places(9), 0.0))), x)
 
 
 def test_rotary_products_depend_on_distance_only():
     query, key = torch.randn(2, 40, 1, 16, dtype=torch.float64).unbind(0)
     query[:], key[:] = query[0].clone(), key[0].clone()
-    table = rotary_table(40, 16, 10_000.0, like=query)
+    table = rotary_table(16, 10_000.0, (places(40), 1.0))
     product = rotate(query, table)[:, 0] @ rotate(key, table)[:, 0].T
     torch.testing.assert_close(product[5, 2], product[33, 30])
     assert abs(product[5, 2] - product[5, 3]) > 1e-6

@@ -63,7 +63,10 @@ def weights(path):
     return Run(path).weights_file.read_bytes()
 
 
-@pytest.mark.parametrize(("task", "preset"), [("graph", "frontier"), ("logic", "paper"), ("family", "paper")])
+@pytest.mark.parametrize(
+    ("task", "preset"),
+    [("graph", "frontier"), ("logic", "paper"), ("family", "paper"), ("logic", "frontier")],
+)
 def test_same_seed_same_bits_other_seed_other_bits(task, preset, tmp_path):
     config = tiny(task, preset, train__updates=6)
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):

@@ -8,21 +8,20 @@ that little padding is computed; the batches of a window then come in random ord
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from random import Random
+from typing import Any
 
 import numpy as np
 import torch
 
 from deepen.config import PerceptionConfig, RunConfig
 from deepen.layout import Blocks, EdgeList, IntArray, as_blocks, as_edge_list, as_joinable, is_large
-from deepen.shapes import Batch, Encoded
+from deepen.shapes import Batch, Encoded, Lesson
 from deepen.tasks import Example, QuestionError, Task, get_task
 
 BATCHES_PER_WINDOW = 8
 NUMBERS_AT_ONCE = 2**20  # in the widest layer of one batch outside training: what stays in fast memory
 WORTH_A_THREAD = 2**17  # as many
-
-Labelled = tuple[Encoded, bool, int]
-"""A question, its label and its difficulty."""
 
 
 def collate(
@@ -31,19 +30,26 @@ def collate(
     difficulties: Sequence[int] | None = None,
     whole: bool = False,
     room: int | None = None,
+    asked: Sequence[Sequence[int]] | None = None,
 ) -> Batch:
     """Texts padded to the longest of them, or graphs in one row; a large graph alone as an edge list.
 
     `whole` keeps the nodes of small graphs that cannot change an answer, for a model that minds them.
     `room` makes batches that can be joined: texts of so many tokens, edge lists of so many in-neighbours.
+    `asked` are the positions that are read of each text, one for each label; None: the first.
     """
     lengths = np.array([len(one.tokens) for one in encoded])
     longest = int(lengths.max())
     if room is not None and encoded[0].edges is None:
         longest = room
     valid = np.arange(longest) < lengths[:, None]  # (B, L)
-    tokens = np.zeros(valid.shape, dtype=np.int64)
+    tokens = np.zeros((*valid.shape, *encoded[0].tokens.shape[1:]), dtype=np.int64)
     tokens[valid] = np.concatenate([one.tokens for one in encoded])
+    level = None
+    levels = [one.level for one in encoded if one.level is not None]
+    if levels:
+        level = torch.zeros(valid.shape, dtype=torch.int64)
+        level[torch.from_numpy(valid)] = torch.from_numpy(np.concatenate(levels))
     graphs: Blocks | EdgeList | None = None
     query = None
     edges = [one.edges for one in encoded if one.edges is not None]
@@ -61,10 +67,28 @@ def collate(
         valid=torch.from_numpy(valid),
         graphs=graphs,
         query=None if query is None else torch.from_numpy(query),
+        level=level,
+        num_asking=None if level is None else torch.tensor([one.num_asking for one in encoded]),
+        asked=None if asked is None else _rows_and_places(asked),
         labels=torch.tensor(labels, dtype=torch.float32),
         difficulty=None if difficulties is None else torch.tensor(difficulties),
         num_padding=int((~valid).sum()),
     )
+
+
+def _rows_and_places(asked: Sequence[Sequence[int]]) -> torch.Tensor:
+    return torch.tensor([(row, place) for row, places in enumerate(asked) for place in places])
+
+
+def encode(task: Task, question: Any, perception: PerceptionConfig) -> Encoded:
+    """A question as numbers that a model with this perception knows."""
+    encoded = (
+        task.phrases(question, perception.words) if perception.kind == "phrases" else task.encode(question)
+    )
+    if (encoded.edges is not None) != (perception.kind == "topological"):
+        raise ValueError(f"task '{task.name}' cannot be perceived as '{perception.kind}'")
+    check_vocabulary(task, encoded, perception)
+    return encoded
 
 
 def check_vocabulary(task: Task, encoded: Encoded, perception: PerceptionConfig) -> None:
@@ -116,12 +140,31 @@ def _without_padding(lengths: Sequence[int], size: int) -> int:
 
 def training_example(config: RunConfig, index: int) -> Example:
     """Training example `index`: difficulties take turns, each with as many positives as negatives."""
-    low, high = config.data.difficulties
-    growing = config.data.curriculum * config.train.updates * config.data.batch
-    if index < growing:
-        high = low + int((high - low + 1) * index / growing)
+    low, high = config.data.difficulties[0], _hardest(config, index)
     difficulty = low + index // 2 % (high - low + 1)
     return get_task(config.task).example(config.data.distribution, "train", config.seed, difficulty, index)
+
+
+def _hardest(config: RunConfig, index: int) -> int:
+    """The largest difficulty at training example `index`."""
+    low, high = config.data.difficulties
+    growing = config.data.curriculum * config.train.updates * config.data.batch
+    return high if index >= growing else low + int((high - low + 1) * index / growing)
+
+
+def lesson(config: RunConfig, index: int) -> Lesson:
+    """Training example `index` as numbers, with further questions about it if the config wants some."""
+    task, example = get_task(config.task), training_example(config, index)
+    perception, num = config.model.perception, config.data.questions
+    if num > 1:
+        rng = Random(f"questions/{config.seed}/{index}")
+        return task.lesson(example, perception.words, num, _hardest(config, index), rng)
+    return Lesson(
+        encoded=encode(task, example.question, perception),
+        asked=(0,),
+        labels=(example.label,),
+        difficulties=(example.difficulty,),
+    )
 
 
 class Stream:
@@ -129,11 +172,10 @@ class Stream:
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
-        self._task = get_task(config.task)
         self._worker = ThreadPoolExecutor(max_workers=1)  # prepares the next window meanwhile
-        self._windows: dict[int, Future[list[list[Labelled]]]] = {}
+        self._windows: dict[int, Future[list[list[Lesson]]]] = {}
         size = config.data.train_set
-        self._fixed = None if size is None else [self._make(index) for index in range(size)]
+        self._fixed = None if size is None else [lesson(config, index) for index in range(size)]
         # A window never holds an example of a small fixed set several times.
         epoch = BATCHES_PER_WINDOW if size is None else size // config.data.batch
         self._batches_per_window = min(BATCHES_PER_WINDOW, epoch)
@@ -146,22 +188,23 @@ class Stream:
             if number not in self._windows:
                 self._windows[number] = self._worker.submit(self._window, number)
         self._windows = {number: self._windows[number] for number in (window, window + 1)}
-        encoded, labels, difficulties = zip(*self._windows[window].result()[place], strict=True)
-        # The cost of adaptive computation counts every node.
-        return collate(encoded, labels, difficulties, whole=self.config.model.act is not None)
+        lessons = self._windows[window].result()[place]
+        return collate(
+            [one.encoded for one in lessons],
+            [label for one in lessons for label in one.labels],
+            [difficulty for one in lessons for difficulty in one.difficulties],
+            whole=self.config.model.act is not None,  # the cost of adaptive computation counts every node
+            asked=[one.asked for one in lessons] if self.config.data.questions > 1 else None,
+        )
 
-    def _make(self, index: int) -> Labelled:
-        example = training_example(self.config, index)
-        return self._task.encode(example.question), example.label, example.difficulty
-
-    def _window(self, number: int) -> list[list[Labelled]]:
+    def _window(self, number: int) -> list[list[Lesson]]:
         size, num_batches = self.config.data.batch, self._batches_per_window
         indices = range(number * num_batches * size, (number + 1) * num_batches * size)
         if self._fixed is None:
-            chosen = [self._make(index) for index in indices]
+            chosen = [lesson(self.config, index) for index in indices]
         else:
             chosen = [self._fixed[self._shuffled(index)] for index in indices]
-        chosen.sort(key=lambda one: len(one[0].tokens))
+        chosen.sort(key=lambda one: len(one.encoded.tokens))
         order = np.random.default_rng([self.config.seed, number]).permutation(num_batches)
         return [chosen[place * size : (place + 1) * size] for place in order]
 

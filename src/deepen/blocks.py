@@ -133,23 +133,28 @@ def sharpness(num_in: Tensor, crowd: int) -> Tensor:
     return (num_in.clamp(min=1).to(torch.float32).log() / log(crowd)).clamp(min=1.0)
 
 
-def rotary_table(length: int, channels: int, base: float, like: Tensor, share: float = 1.0) -> Tensor:
-    """exp(i m base^(-j / n)) for position m and channel pair j of the n that are turned, 1 for the others.
+def rotary_table(channels: int, base: float, *coordinates: tuple[Tensor, float]) -> Tensor:
+    """exp(i m base^(-j / n)) for coordinate m and channel pair j of the n that it turns, 1 for the others.
 
-    (L, channels / 2).
+    A coordinate is where each position stands, (L,) or (B, L), and the share of the pairs that it turns;
+    the first coordinate turns the first pairs, and so on. (L or B x L, channels / 2).
     """
     half = channels // 2
-    turned = round(share * half)
-    pair = torch.arange(half, device=like.device, dtype=like.dtype)
-    frequency = torch.where(pair < turned, base ** (-pair / max(turned, 1)), 0.0)
-    angle = torch.arange(length, device=like.device, dtype=like.dtype)[:, None] * frequency
+    angles = []
+    for where, share in coordinates:
+        num = round(share * half)
+        pair = torch.arange(num, device=where.device, dtype=where.dtype)
+        angles.append(where[..., None] * base ** (-pair / max(num, 1)))
+    num_left = half - sum(angle.shape[-1] for angle in angles)
+    angles.append(torch.zeros_like(coordinates[0][0])[..., None].expand(*coordinates[0][0].shape, num_left))
+    angle = torch.cat(angles, dim=-1)
     return torch.polar(torch.ones_like(angle), angle)
 
 
 def rotate(x: Tensor, rotary: Tensor) -> Tensor:
     """Turn the channel pairs (2j, 2j + 1) of (..., L, H, channels) by the angle of their position."""
     pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rotary[:, None]).flatten(-2)
+    return torch.view_as_real(pairs * rotary[..., None, :]).flatten(-2)
 
 
 def pairs_together(weight: Tensor, heads: int) -> Tensor:

@@ -44,8 +44,9 @@ class Record(BaseModel):
 class PerceptionConfig(Record):
     """How a question becomes the first hidden state."""
 
-    kind: Literal["topological", "hierarchical", "unstructured"]
-    """Adjacency mask over nodes; rotary positions over an expression; the same over shuffled facts."""
+    kind: Literal["topological", "hierarchical", "unstructured", "phrases"]
+    """Adjacency mask over nodes; rotary positions over an expression; the same over shuffled facts; a
+    position for each phrase of a text (from parenthesis to parenthesis, a sentence) instead of each token."""
     vocabulary: Positive
     """Rows of the token table. Topological with 1 row: nodes have no identity, only roles."""
     role_scale: float = 0.02
@@ -58,14 +59,20 @@ class PerceptionConfig(Record):
     rotary_share: Share = 1.0
     """Share of each head's channels that rotary positions turn; the others compare what tokens are, wherever
     they stand (ignored by topological)."""
-    neighbours: Positive | None = None
-    """Tokens, an odd number, over which a depthwise convolution shows each token its neighbours and their
-    order. None: each is perceived alone (ignored by topological)."""
+    level_share: Share = 0.0
+    """Share of them that the number of open parentheses turns, in the same way (phrases only)."""
+    words: Positive = 12
+    """Tokens in a phrase; a longer one becomes several (phrases only)."""
+    same_words: bool = False
+    """Whether attention can go by which words two phrases share, and at which places in them, with strengths
+    that are learned: names then need no meaning (phrases only)."""
 
     @model_validator(mode="after")
-    def _a_token_is_in_the_middle(self) -> Self:
-        if self.neighbours is not None and self.neighbours % 2 == 0:
-            raise ValueError(f"neighbours must be an odd number, got {self.neighbours}")
+    def _channels_turn_once(self) -> Self:
+        if self.rotary_share + self.level_share > 1:
+            raise ValueError(
+                "rotary_share and level_share are shares of the same channels: at most 1 together"
+            )
         return self
 
 
@@ -173,6 +180,9 @@ class DataConfig(Record):
     """Size of a fixed training set, or None for endless fresh examples."""
     batch: Positive = 64
     """Examples in one update."""
+    questions: Positive = 1
+    """Questions about each example in training: its own, and further ones about the same text, none harder
+    than the hardest example (phrases only)."""
 
     @model_validator(mode="after")
     def _a_batch_fits(self) -> Self:
@@ -262,6 +272,14 @@ class RunConfig(Record):
         ):
             if not 1 <= low <= high:
                 raise ValueError(f"{name} must be (low, high) with 1 <= low <= high, got ({low}, {high})")
+        return self
+
+    @model_validator(mode="after")
+    def _several_questions_need_phrases(self) -> Self:
+        if self.data.questions > 1 and self.model.perception.kind != "phrases":
+            raise ValueError("data.questions above 1 needs the perception 'phrases'")
+        if self.data.questions > 1 and self.data.train_set is not None:
+            raise ValueError("data.questions above 1 needs endless fresh examples: train_set must be None")
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deepen.audit import ceiling
-from deepen.batches import check_vocabulary, in_batches
+from deepen.batches import encode, in_batches
 from deepen.config import GridConfig, Range, Record, RunConfig
 from deepen.model import Model
 from deepen.parallel import in_parallel, num_workers
@@ -145,9 +145,7 @@ def tally(
 ) -> Tally:
     """Answer all examples with 1, 2, ..., `most` steps; a model that takes at least so many takes these."""
     task = get_task(run.task)
-    encoded = [task.encode(example.question) for example in asked]
-    for one in encoded:
-        check_vocabulary(task, one, run.model.perception)
+    encoded = [encode(task, example.question, run.model.perception) for example in asked]
     least = model.least_steps
     last = max(most, least)
     right = torch.zeros(2, last, dtype=torch.long)

@@ -100,7 +100,7 @@ class Model(nn.Module, ABC):
         | query, key, value weights           | Xavier uniform over the joint (3D, D) matrix |
         | query, key, value and output biases | 0                                            |
         | other linear weights and biases     | U(-1/sqrt(fan in), 1/sqrt(fan in))           |
-        | weights of neighbouring tokens      | U(-2/sqrt(neighbours), 2/sqrt(neighbours))   |
+        | strengths of shared words           | N(0, .2^2)                                   |
         | gate bias                           | gate_bias                                    |
         | bias of the halting unit (ACT)      | halt_bias                                    |
         | LayerScale                          | layer_scale                                  |
@@ -115,9 +115,6 @@ class Model(nn.Module, ABC):
                 nn.init.uniform_(module.weight, -bound, bound)
                 if module.bias is not None:
                     nn.init.uniform_(module.bias, -bound, bound)
-            elif isinstance(module, nn.Conv1d):
-                bound = 2 / sqrt(module.kernel_size[0])
-                nn.init.uniform_(module.weight, -bound, bound)
             elif isinstance(module, nn.LayerNorm):
                 nn.init.ones_(module.weight)
                 nn.init.zeros_(module.bias)
@@ -129,6 +126,8 @@ class Model(nn.Module, ABC):
         for name, parameter in self.named_parameters():
             if name == "perception.roles":
                 nn.init.normal_(parameter, std=config.perception.role_scale)
+            elif name == "perception.same_words":
+                nn.init.normal_(parameter, std=0.2)
             elif name == "core.gate.bias" and config.core.gate_bias is not None:
                 nn.init.constant_(parameter, config.core.gate_bias)
             elif name == "core.halt.bias" and config.act is not None:

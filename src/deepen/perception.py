@@ -2,7 +2,8 @@
 
 Three interfaces of falling structural bias (paper, "Task-Specific Perception Interfaces"):
 topological sees a graph's edges, hierarchical and unstructured see tokens in order. The last two are
-the same module; what differs is the data, whose shuffled facts make distance meaningless.
+the same module; what differs is the data, whose shuffled facts make distance meaningless. A fourth sees
+phrases: fewer positions, how deeply each is nested, and which words it shares with others.
 """
 
 from typing import Final
@@ -55,7 +56,7 @@ class Topological(nn.Module):
 
 
 class Sequential(nn.Module):
-    """Tokens with rotary positions, and maybe a look at their neighbours; padding is never attended to."""
+    """Tokens with rotary positions; padding is never attended to."""
 
     num_read: Final = 1  # the readout looks at <cls>
 
@@ -63,37 +64,103 @@ class Sequential(nn.Module):
         super().__init__()
         self.head_width = config.core.width // config.core.heads
         self.perceives = config.perception
-        width, span = config.core.width, config.perception.neighbours
-        self.tokens = nn.Embedding(config.perception.vocabulary, width)
-        self.neighbours = (
-            nn.Conv1d(width, width, span, padding=span // 2, groups=width, bias=False) if span else None
-        )
+        self.tokens = nn.Embedding(config.perception.vocabulary, config.core.width)
         self.norm = nn.LayerNorm(config.core.width)
         self.dropout = nn.Dropout(config.core.dropout)
 
     def forward(self, batch: Batch) -> Scene:
-        hidden = self.tokens(batch.tokens)
-        if self.neighbours is not None:
-            there = hidden * batch.valid[:, :, None]  # what padding is must not be seen
-            hidden = hidden + self.neighbours(there.transpose(1, 2)).transpose(1, 2)
-        hidden = self.dropout(self.norm(hidden))
+        hidden = self.dropout(self.norm(self.tokens(batch.tokens)))
         sees = self.perceives
         padded = batch.num_padding > 0
         return Scene(
             first=hidden,
             mask=additive(batch.valid[:, None, None, :], hidden.dtype) if padded else None,
-            rotary=rotary_table(
-                hidden.shape[1], self.head_width, sees.rotary_base, like=hidden, share=sees.rotary_share
-            ),
+            rotary=rotary_table(self.head_width, sees.rotary_base, (numbered(hidden), sees.rotary_share)),
             valid=batch.valid,
             read_at=torch.zeros_like(batch.tokens[:, :1]),
         )
 
 
-PERCEPTIONS: dict[str, type[Topological | Sequential]] = {
+class Phrases(nn.Module):
+    """A position for each phrase; who asks is seen by nobody else, so that a text can be asked much at once.
+
+    H(0) of a phrase is a sum over its words, each mapped by a matrix of its place in the phrase.
+    """
+
+    num_read: Final = 1
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.head_width = config.core.width // config.core.heads
+        self.perceives = config.perception
+        width, words = config.core.width, config.perception.words
+        self.tokens = nn.Embedding(config.perception.vocabulary, width)
+        self.join = nn.Linear(words * width, width)
+        self.same_words = (
+            nn.Parameter(torch.empty(config.core.heads, words, words))
+            if config.perception.same_words
+            else None
+        )
+        self.norm = nn.LayerNorm(width)
+        self.dropout = nn.Dropout(config.core.dropout)
+
+    def forward(self, batch: Batch) -> Scene:
+        assert batch.level is not None
+        hidden = self.dropout(self.norm(self.join(self.tokens(batch.tokens).flatten(2))))
+        sees = self.perceives
+        place = numbered(hidden).expand(batch.level.shape)
+        rotary = rotary_table(
+            self.head_width,
+            sees.rotary_base,
+            (place, sees.rotary_share),
+            (batch.level.to(hidden.dtype), sees.level_share),
+        )
+        mask = additive(self._may_look(batch)[:, None], hidden.dtype)
+        if self.same_words is not None:
+            mask = mask + likeness(batch.tokens, STRENGTH * self.same_words)
+        rows_first = torch.zeros_like(batch.level[:, :1])
+        return Scene(
+            first=hidden,
+            mask=mask,
+            rotary=rotary,
+            valid=batch.valid,
+            read_at=rows_first if batch.asked is None else batch.asked[:, 1:],
+            asked_in=None if batch.asked is None else batch.asked[:, :1],
+        )
+
+    def _may_look(self, batch: Batch) -> Tensor:
+        """(B, L, L): at the text, and at oneself."""
+        assert batch.num_asking is not None
+        place = torch.arange(batch.valid.shape[1], device=batch.valid.device)
+        is_text = batch.valid & (place >= batch.num_asking[:, None])
+        return is_text[:, None, :] | (place[:, None] == place)
+
+
+STRENGTH: Final = 10.0  # so that an optimiser whose steps suit weights moves attention as fast
+
+
+def likeness(tokens: Tensor, strengths: Tensor) -> Tensor:
+    """Sum over places a, b of strengths[h, a, b] wherever word a of phrase i is word b of phrase j.
+
+    (B, H, L, L), of tokens (B, L, words); 0 is no word.
+    """
+    total = torch.zeros((), dtype=strengths.dtype, device=strengths.device)
+    for place, own in enumerate(tokens.unbind(dim=2)):  # one at a time, for there are (words L)^2 pairs
+        same = (own[:, :, None, None] == tokens[:, None]) & (own != 0)[:, :, None, None]
+        total = total + torch.einsum("bijw,hw->bhij", same.to(strengths.dtype), strengths[:, place])
+    return total
+
+
+def numbered(hidden: Tensor) -> Tensor:
+    """(L,): 0, 1, 2, ..."""
+    return torch.arange(hidden.shape[1], device=hidden.device, dtype=hidden.dtype)
+
+
+PERCEPTIONS: dict[str, type[Topological | Sequential | Phrases]] = {
     "topological": Topological,
     "hierarchical": Sequential,
     "unstructured": Sequential,
+    "phrases": Phrases,
 }
 
 

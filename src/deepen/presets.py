@@ -123,6 +123,65 @@ def frontier_graph(seed: int = 0) -> RunConfig:
     )
 
 
+def frontier_logic(seed: int = 0) -> RunConfig:
+    """Phrases that know how deeply they are nested; the nested groups' values are asked as well."""
+    return RunConfig(
+        task="logic",
+        preset="frontier",
+        seed=seed,
+        model=ModelConfig(
+            perception=PerceptionConfig(
+                kind="phrases", vocabulary=9, words=12, rotary_base=100.0, rotary_share=0.25, level_share=0.25
+            ),
+            core=CoreConfig(
+                width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
+            ),
+        ),
+        data=DataConfig(
+            distribution="certified", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
+        ),
+        train=TrainConfig(updates=6_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle"),
+        grid=GridConfig(
+            distribution="certified",
+            difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 20, 32),
+            steps=(1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64),
+            num_examples=2_000,
+        ),
+    )
+
+
+def frontier_family(seed: int = 0) -> RunConfig:
+    """Sentences that see which words they share; many questions a text."""
+    return RunConfig(
+        task="family",
+        preset="frontier",
+        seed=seed,
+        model=ModelConfig(
+            perception=PerceptionConfig(
+                kind="phrases", vocabulary=90, words=7, rotary_share=0.0, same_words=True
+            ),
+            core=CoreConfig(
+                width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
+            ),
+        ),
+        data=DataConfig(
+            distribution="certified",
+            difficulties=(1, 5),
+            curriculum=0.2,
+            train_set=None,
+            batch=32,
+            questions=16,
+        ),
+        train=TrainConfig(updates=8_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle"),
+        grid=GridConfig(
+            distribution="certified",
+            difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
+            steps=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24),
+            num_examples=2_000,
+        ),
+    )
+
+
 def _tied(config: RunConfig) -> RunConfig:
     """The shared block without gate and LayerScale, its depth embedding kept."""
     rows = CAPS[config.task]
@@ -178,6 +237,8 @@ PEERS = {"weight-tied": weight_tied, "transformer": transformer, "act": adaptive
 PRESETS: dict[tuple[str, str], Preset] = {
     **{(task, "paper"): paper for task, paper in PAPER.items()},
     ("graph", "frontier"): frontier_graph,
+    ("logic", "frontier"): frontier_logic,
+    ("family", "frontier"): frontier_family,
     **{(task, name): partial(peer, paper=PAPER[task]) for name, peer in PEERS.items() for task in PAPER},
     ("graph", "gnn"): partial(graph_network, paper=paper_graph),
 }

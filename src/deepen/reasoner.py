@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from deepen.batches import check_vocabulary, in_batches
+from deepen.batches import encode, in_batches
 from deepen.config import RunConfig
 from deepen.core import Pack, float32
 from deepen.model import Model
@@ -81,11 +81,9 @@ class Reasoner:
     def encode(self, question: Any, place: int = 0) -> Encoded:
         """A question as numbers that this model knows; an error names its place among several."""
         try:
-            encoded = self.task.encode(question)
-            check_vocabulary(self.task, encoded, self.config.model.perception)
+            return encode(self.task, question, self.config.model.perception)
         except QuestionError as error:
             raise QuestionError(f"question {place}: {error}" if place else str(error)) from None
-        return encoded
 
     def _think(self, encoded: list[Encoded], limits: list[int], halts_itself: bool) -> list[Answer]:
         device = next(self.model.parameters()).device

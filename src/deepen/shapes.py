@@ -22,19 +22,34 @@ from deepen.layout import Blocks, EdgeList, IntArray, Movable
 class Encoded:
     """One question as numbers, before it meets others in a batch."""
 
-    tokens: IntArray  # (L,)
+    tokens: IntArray  # (L,); of phrases (L, words), 0 where one has no more
+    level: IntArray | None = None  # (L,) how many parentheses are open; None unless phrases
+    num_asking: int = 0  # so many of the first phrases ask: no other looks at them
     edges: IntArray | None = None  # (E, 2) rows (from, to); None for text
     query: tuple[int, int] | None = None  # positions of source and target; None for text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """A text with one or more questions about it, and their answers."""
+
+    encoded: Encoded
+    asked: tuple[int, ...]  # the positions that are read
+    labels: tuple[bool, ...]
+    difficulties: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(Movable):
     """Questions together. Tasks and models meet here and nowhere else."""
 
-    tokens: Tensor  # (B, L) integers
+    tokens: Tensor  # (B, L) integers; of phrases (B, L, words)
     valid: Tensor  # (B, L) false on padding
     graphs: Blocks | EdgeList | None  # who has an edge to whom; None for texts
     query: Tensor | None  # (questions, 2) where source and target are in the row; None for texts
+    level: Tensor | None = None  # (B, L) how many parentheses are open; None unless phrases
+    num_asking: Tensor | None = None  # (B,) how many of the first phrases only ask; None unless phrases
+    asked: Tensor | None = None  # (questions, 2) row and position; None: each row's first position, or graphs
     labels: Tensor  # (questions,) 0.0 or 1.0
     difficulty: Tensor | None  # (questions,) the steps a positive needs; None where nobody knows
     num_padding: int  # how many positions are padding
@@ -48,21 +63,26 @@ class Scene:
     mask: Tensor | None  # additive, broadcasts to (B, H, L, L), or to slots of blocks; None: no mask
     graphs: Blocks | EdgeList | None = None
     sharpness: Tensor | None = None  # (L,) factors of the attention scores of graphs; None: 1
-    rotary: Tensor | None = None  # (L, D / H / 2), the unit complex numbers that turn queries and keys
+    rotary: Tensor | None = None  # (L or B x L, D / H / 2), unit complex numbers: turn queries and keys
     valid: Tensor  # (B, L)
     read_at: Tensor  # (questions, 1 or 2) positions the readout looks at, in the question's row
+    asked_in: Tensor | None = None  # (questions, 1) the row, where a row has several questions
     recalled: Tensor | None = None  # (B, L, D), what the core adds at every step
     strips: dict[float, Tensor] = field(default_factory=dict)  # in training: what dropout masks are cut from
 
     @cached_property
     def rows(self) -> Tensor:
         """(questions, 1), the row of each question."""
+        if self.asked_in is not None:
+            return self.asked_in
         rows = torch.arange(len(self.read_at), device=self.read_at.device)[:, None]
         return rows if self.graphs is None else torch.zeros_like(rows)
 
     def num_needed(self, num_steps: int) -> int:
         """How many of a row's first positions can still change an answer `num_steps` steps later."""
-        # A text is read at its first token, and every token sees every other.
+        if self.asked_in is not None:
+            return self.first.shape[1]
+        # A text is read at its first position, and every position may see every other.
         needed = (1, self.first.shape[1]) if self.graphs is None else self.graphs.needed
         return needed[min(num_steps, len(needed) - 1)]
 
@@ -92,6 +112,7 @@ class Scene:
             self,
             first=self.first[stay],
             mask=None if self.mask is None else self.mask[stay],
+            rotary=self.rotary[stay] if self.rotary is not None and self.rotary.dim() == 3 else self.rotary,
             valid=self.valid[stay],
             read_at=self.read_at[stay],
             recalled=None if self.recalled is None else self.recalled[stay],

@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from deepen.batches import Stream, check_vocabulary
+from deepen.batches import Stream, encode
 from deepen.config import ConfigError, RunConfig, TrainConfig
 from deepen.loss import blended_loss, known_within
 from deepen.model import Model
@@ -193,16 +193,12 @@ def _cosine(start: float, end: float, share: float) -> float:
 def _check(config: RunConfig) -> None:
     """Find what would fail later, before anything is written."""
     task = get_task(config.task)
-    perception = config.model.perception
     low, high = config.data.difficulties
     trained = [("train", config.data.distribution, difficulty) for difficulty in range(low, high + 1)]
     tested = [("test", config.grid.distribution, difficulty) for difficulty in config.grid.difficulties]
     for split, distribution, difficulty in trained + tested:
         try:
             example = task.example(distribution, cast(Split, split), config.seed, difficulty, 0)
-            encoded = task.encode(example.question)
-            if (encoded.edges is not None) != (perception.kind == "topological"):
-                raise ValueError(f"task '{task.name}' cannot be perceived as '{perception.kind}'")
-            check_vocabulary(task, encoded, perception)
+            encode(task, example.question, config.model.perception)
         except ValueError as error:
             raise ConfigError(f"bad config: {error}") from None

@@ -16,7 +16,7 @@ chains still gives away (a sum may leave the claim out of reach) is `chance_afte
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product
 from random import Random
@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from deepen.shapes import Encoded
+from deepen.shapes import Encoded, Lesson
 from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 MAX_OFFSET = 12
+SUBJECT, RELATION, OTHER, SENTENCE = 0, 3, 5, 7  # places in a sentence, and its length
 CERTIFIED_FACTS = 28  # of every certified text up to 12 hops
 CERTIFIED_RANGE = 2  # certified hops and sums are offsets from -2 to 2
 NAMES = [
@@ -107,6 +108,41 @@ class Family(Task):
 
     def encode(self, question: Any) -> Encoded:
         """<cls>, the facts with full stops, <sep>, the query with a question mark."""
+        facts, asked = self._numbered(question)
+        words = [word for fact in facts for word in fact]
+        ids = [IDS["<cls>"], *words, IDS["<sep>"], IDS["query"], *asked]
+        return Encoded(tokens=np.array(ids, dtype=np.int64))
+
+    def phrases(self, question: Any, words: int) -> Encoded:
+        """A sentence each, the query first."""
+        facts, asked = self._numbered(question)
+        return _sentences([asked], facts, words)
+
+    def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
+        """Further queries are about people and those they all descend from in the facts."""
+        facts, asked = self._numbered(example.question)
+        queries = [(asked, example.label, example.difficulty)]
+        before = {fact[OTHER]: (fact[SUBJECT], OFFSETS[TOKENS[fact[RELATION]]]) for fact in facts}
+        routes: dict[int, list[tuple[int, int, int]]] = {}  # hops -> first and last person, sum
+        for last in before:
+            person, total, hops = last, 0, 0
+            while person in before and hops <= hardest:
+                person, offset = before[person]
+                total, hops = total + offset, hops + 1
+            if hops <= hardest:
+                routes.setdefault(hops, []).append((person, last, total))
+        while len(queries) < num:
+            hops = rng.choice(list(routes))
+            first, last, total = rng.choice(routes[hops])
+            true = rng.random() < 0.5
+            claim = total if true else _wrong_claim(rng, total)
+            queries.append((_sentence_ids(first, WORDS[claim], last, "?"), true, hops))
+        asking, labels, difficulties = zip(*queries, strict=True)
+        encoded = _sentences(asking, facts, words)
+        return Lesson(encoded=encoded, asked=tuple(range(num)), labels=labels, difficulties=difficulties)
+
+    def _numbered(self, question: Any) -> tuple[list[list[int]], list[int]]:
+        """The facts and the query, each as the ids of its words."""
         if not isinstance(question, Mapping) or set(question) != {"facts", "query"}:
             got = sorted(question) if isinstance(question, Mapping) else type(question).__name__
             raise QuestionError(f"a family question is a mapping with 'facts' and 'query', got {got}")
@@ -121,15 +157,11 @@ class Family(Task):
                 raise QuestionError(f"query: {name!r} is in none of the facts")
         if asked[0] == asked[2]:
             raise QuestionError(f"query: both people are {asked[0]!r}: ask about two people")
-        ids = [IDS["<cls>"]]
-        for subject, relation, other in sentences:
-            ids += _sentence_ids(name_ids[subject], relation, name_ids[other], ".")
-        ids += [
-            IDS["<sep>"],
-            IDS["query"],
-            *_sentence_ids(name_ids[asked[0]], asked[1], name_ids[asked[2]], "?"),
+        known = [
+            _sentence_ids(name_ids[subject], relation, name_ids[other], ".")
+            for subject, relation, other in sentences
         ]
-        return Encoded(tokens=np.array(ids, dtype=np.int64))
+        return known, _sentence_ids(name_ids[asked[0]], asked[1], name_ids[asked[2]], "?")
 
     def parse(self, text: str) -> Any:
         """Sentences separated by full stops; the last one, with a question mark, is the query."""
@@ -166,6 +198,22 @@ def _name_ids(names: list[str]) -> dict[str, int]:
 
 def _sentence_ids(subject: int, relation: str, other: int, end: str) -> list[int]:
     return [subject, IDS["is"], IDS["the"], IDS[relation], IDS["of"], other, IDS[end]]
+
+
+def _sentences(asking: Sequence[list[int]], facts: Sequence[list[int]], words: int) -> Encoded:
+    """Phrases of as many words as a sentence has."""
+    if words < SENTENCE:
+        raise ValueError(f"a sentence has {SENTENCE} words: perception.words must not be {words}")
+    tokens = np.zeros((len(asking) + len(facts), words), dtype=np.int64)
+    tokens[:, :SENTENCE] = [*asking, *facts]
+    return Encoded(tokens=tokens, level=np.zeros(len(tokens), dtype=np.int64), num_asking=len(asking))
+
+
+def _wrong_claim(rng: Random, total: int) -> int:
+    """Half of the time one generation off, else any other of those that certified questions claim."""
+    near = [total - 1, total + 1]
+    plausible = [claim for claim in range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1) if claim != total]
+    return rng.choice([claim for claim in rng.choice((near, plausible)) if claim in WORDS])
 
 
 def _read(sentence: Any, where: str) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from deepen.shapes import Encoded
+from deepen.shapes import Encoded, Lesson
 from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
@@ -89,16 +89,106 @@ class Logic(Task):
 
     def encode(self, question: Any) -> Encoded:
         """Token ids after <cls>; spaces between symbols are allowed and ignored."""
+        ids = [IDS["<cls>"], *(IDS[symbol] for symbol in self._symbols(question))]
+        return Encoded(tokens=np.array(ids, dtype=np.int64))
+
+    def _symbols(self, question: Any) -> str:
+        """The expression without spaces."""
         if not isinstance(question, str):
             raise QuestionError(
                 f"a logic question is a string like '!(T&F)|T', got {type(question).__name__}"
             )
         _check_grammar(question)
-        ids = [IDS["<cls>"], *(IDS[symbol] for symbol in question if symbol in IDS)]
-        return Encoded(tokens=np.array(ids, dtype=np.int64))
+        return "".join(question.split())
+
+    def phrases(self, question: Any, words: int) -> Encoded:
+        """What stands between two parentheses, with the one that opens at its end or closes before it."""
+        return _stretches(self._symbols(question), words)[0]
+
+    def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
+        """Further questions are the values of nested groups, read where the group is about to open."""
+        encoded, opens = _stretches(example.question, words)
+        whole = (0, example.label, example.difficulty)
+        inner = [
+            (place, *group)
+            for place, group in zip(opens, _groups(example.question), strict=True)
+            if place > 0 and group[1] <= hardest
+        ]
+        chosen = rng.sample(inner, min(num - 1, len(inner)))
+        asked, labels, difficulties = zip(whole, *chosen, strict=True)
+        return Lesson(encoded=encoded, asked=asked, labels=labels, difficulties=difficulties)
 
     def parse(self, text: str) -> Any:
         return text
+
+
+def _stretches(text: str, words: int) -> tuple[Encoded, list[int]]:
+    """The phrases, and for each opening parenthesis the one that it ends."""
+    phrases: list[list[int]] = [[]]
+    levels = [0]
+    opens = []
+    level = 0
+    for place, symbol in enumerate(text):
+        level -= symbol == ")"
+        if symbol == ")" or (place and text[place - 1] == "(") or len(phrases[-1]) == words:
+            phrases.append([])
+            levels.append(level)
+        phrases[-1].append(IDS[symbol])
+        if symbol == "(":
+            opens.append(len(phrases) - 1)
+            level += 1
+    tokens = np.zeros((len(phrases), words), dtype=np.int64)
+    for row, phrase in enumerate(phrases):
+        tokens[row, : len(phrase)] = phrase
+    return Encoded(tokens=tokens, level=np.array(levels)), opens
+
+
+def _groups(text: str) -> list[tuple[bool, int]]:
+    """Of each group, with its negation, in the order in which they open: value, and levels that settle it."""
+    found: list[tuple[bool, int]] = []
+    place = 0
+
+    def disjunction() -> tuple[bool, int]:
+        nonlocal place
+        terms = [conjunction()]
+        while place < len(text) and text[place] == "|":
+            place += 1
+            terms.append(conjunction())
+        return _settled(terms, by=True)
+
+    def conjunction() -> tuple[bool, int]:
+        nonlocal place
+        terms = [factor()]
+        while place < len(text) and text[place] == "&":
+            place += 1
+            terms.append(factor())
+        return _settled(terms, by=False)
+
+    def factor() -> tuple[bool, int]:
+        nonlocal place
+        negated = False
+        while text[place] == "!":
+            negated = not negated
+            place += 1
+        symbol = text[place]
+        place += 1
+        if symbol != "(":
+            return (symbol == "T") != negated, 0
+        number = len(found)
+        found.append((False, 0))
+        value, levels = disjunction()
+        place += 1  # the closing parenthesis
+        found[number] = (value != negated, levels + 1)
+        return found[number]
+
+    disjunction()
+    return found
+
+
+def _settled(terms: list[tuple[bool, int]], by: bool) -> tuple[bool, int]:
+    """One term of the value `by` settles it, the shallowest such; else all of them do."""
+    deciding = [levels for value, levels in terms if value == by]
+    return (by, min(deciding)) if deciding else (not by, max(levels for _, levels in terms))
 
 
 def _check_grammar(text: str) -> None:

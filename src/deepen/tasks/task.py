@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
-from deepen.shapes import Encoded
+from deepen.shapes import Encoded, Lesson
 
 Split = Literal["train", "valid", "test"]
 
@@ -60,6 +60,14 @@ class Task(ABC):
     @abstractmethod
     def encode(self, question: Any) -> Encoded:
         """A question as numbers; raises QuestionError if it is malformed."""
+
+    def phrases(self, question: Any, words: int) -> Encoded:
+        """A text as phrases of at most so many tokens; what is asked stands first."""
+        raise ValueError(f"task '{self.name}' cannot be perceived as 'phrases'")
+
+    def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
+        """An example as phrases, with its own and up to `num` - 1 further questions, none above `hardest`."""
+        raise ValueError(f"task '{self.name}' cannot be asked several questions at once")
 
     @abstractmethod
     def parse(self, text: str) -> Any:

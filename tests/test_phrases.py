@@ -1,0 +1,241 @@
+"""Texts as phrases: what they say, how deep they stand, which words they share, what is asked about them."""
+
+from random import Random
+
+import networkx as nx
+import pytest
+import torch
+from conftest import assert_close, tiny
+
+from deepen.batches import Stream, collate, encode, lesson, training_example
+from deepen.blocks import rotary_table
+from deepen.config import ConfigError, changed
+from deepen.model import DepthRecurrent
+from deepen.perception import likeness
+from deepen.presets import get_preset
+from deepen.reasoner import Reasoner
+from deepen.tasks import examples, get_task
+from deepen.tasks.family import OFFSETS
+from deepen.tasks.family import TOKENS as FAMILY_TOKENS
+from deepen.tasks.logic import TOKENS as LOGIC_TOKENS
+from deepen.tasks.logic import chance_of_true
+from deepen.train import train, training_loss
+from deepen.unroll import Fixed
+
+TEXTS = ("logic", "family")
+
+
+def spelled(row, tokens):
+    return [tokens[word] for word in row if word]
+
+
+@pytest.mark.parametrize("words", [1, 3, 12])
+def test_the_phrases_of_an_expression_are_the_expression(words):
+    for example in examples("logic", "certified", 5, num=50):
+        encoded = get_task("logic").phrases(example.question, words)
+        phrases = ["".join(spelled(row, LOGIC_TOKENS)) for row in encoded.tokens]
+        assert "".join(phrases) == example.question
+        assert all(phrases)
+        for phrase in phrases:
+            assert "(" not in phrase[:-1]
+            assert ")" not in phrase[1:]
+        before = ""
+        for phrase, level in zip(phrases, encoded.level, strict=True):
+            closes = phrase.startswith(")")
+            assert level == before.count("(") - before.count(")") - closes
+            before += phrase
+
+
+def test_spaces_and_repeated_negations_are_the_same_expression():
+    logic = get_task("logic")
+    spaced, dense = (logic.phrases(text, 12).tokens for text in ("! ! ( T & F ) | T", "!!(T&F)|T"))
+    assert (spaced == dense).all()
+
+
+def test_a_family_is_asked_first():
+    (example,) = examples("family", "certified", 3)
+    encoded = get_task("family").phrases(example.question, 7)
+    said = [" ".join(spelled(row, FAMILY_TOKENS)) for row in encoded.tokens]
+    assert said[0] == example.question["query"].rstrip("?") + " ?"
+    assert said[1:] == [fact.rstrip(".") + " ." for fact in example.question["facts"]]
+    assert encoded.num_asking == 1
+
+
+def groups_of(text):
+    """Oracle: every group with its negations, found by counting parentheses."""
+    for start, symbol in enumerate(text):
+        if symbol == "(":
+            end, opened = start, 0
+            while True:
+                opened += (text[end] == "(") - (text[end] == ")")
+                end += 1
+                if not opened:
+                    break
+            first = start
+            while first and text[first - 1] == "!":
+                first -= 1
+            yield text[first:end]
+
+
+def levels_needed(text):
+    return next(levels for levels in range(99) if chance_of_true(text, levels) in (0, 1))
+
+
+@pytest.mark.parametrize("distribution", ["certified", "paper"])
+def test_what_else_is_asked_about_an_expression_is_true(distribution):
+    logic = get_task("logic")
+    num_inner = 0
+    for number, example in enumerate(examples("logic", distribution, 4, num=100)):
+        found = logic.lesson(example, 12, 1000, 4, Random(number))
+        expected = {}
+        phrases = ["".join(spelled(row, LOGIC_TOKENS)) for row in found.encoded.tokens]
+        opens = [place for place, phrase in enumerate(phrases) if phrase.endswith("(")]
+        for place, text in zip(opens, groups_of(example.question), strict=True):
+            if place and levels_needed(text) <= 4:
+                expected[place] = logic.verify(text), levels_needed(text)
+        expected[0] = example.label, example.difficulty
+        asked = zip(found.asked, zip(found.labels, found.difficulties, strict=True), strict=True)
+        assert dict(asked) == expected
+        num_inner += len(expected) - 1
+    assert num_inner > 200
+
+
+def test_what_else_is_asked_about_a_family_is_true_and_not_harder():
+    family = get_task("family")
+    harder = set()
+    for number, example in enumerate(examples("family", "certified", 3, num=60)):
+        found = family.lesson(example, 7, 16, 4, Random(number))
+        said = [spelled(row, FAMILY_TOKENS) for row in found.encoded.tokens]
+        assert found.encoded.num_asking == len(found.asked) == 16
+        assert [" ".join(one[:-1]) for one in said[16:]] == [
+            fact.rstrip(".") for fact in example.question["facts"]
+        ]
+        graph = nx.Graph()
+        for first, _, _, _, _, second, _ in said[16:]:
+            graph.add_edge(first, second)
+        for place, label, hops in zip(found.asked, found.labels, found.difficulties, strict=True):
+            question = {"facts": example.question["facts"], "query": " ".join(said[place][:-1])}
+            assert family.verify(question) == label
+            assert nx.shortest_path_length(graph, said[place][0], said[place][5]) == hops <= 4
+            harder.add(hops)
+            assert said[place][3] in OFFSETS
+    assert harder == {1, 2, 3, 4}
+
+
+def test_several_questions_are_as_often_true_as_false():
+    config = get_preset("family", "frontier")
+    labels = [label for index in range(200) for label in lesson(config, index).labels]
+    assert 0.45 < sum(labels) / len(labels) < 0.55
+
+
+def test_likeness_counts_shared_words_by_their_places():
+    """Slow twin: four loops."""
+    tokens = torch.tensor([[[1, 2, 0], [2, 1, 3], [3, 3, 0]], [[4, 5, 6], [6, 5, 4], [0, 0, 0]]])
+    strengths = torch.randn(2, 3, 3, dtype=torch.float64)
+    found = likeness(tokens, strengths)
+    for row in range(2):
+        for i in range(3):
+            for j in range(3):
+                pairs = [
+                    (a, b)
+                    for a in range(3)
+                    for b in range(3)
+                    if tokens[row, i, a] and tokens[row, i, a] == tokens[row, j, b]
+                ]
+                expected = sum((strengths[:, a, b] for a, b in pairs), torch.zeros(2, dtype=torch.float64))
+                torch.testing.assert_close(found[row, :, i, j], expected)
+
+
+def test_two_coordinates_turn_channels_of_their_own():
+    place, level = torch.arange(5.0), torch.tensor([0.0, 1.0, 1.0, 2.0, 0.0])
+    table = rotary_table(16, 100.0, (place, 0.25), (level, 0.5))
+    assert table.shape == (5, 8)
+    torch.testing.assert_close(table[:, :2], rotary_table(4, 100.0, (place, 1.0)))
+    torch.testing.assert_close(table[:, 2:6], rotary_table(8, 100.0, (level, 1.0)))
+    assert (table[:, 6:] == 1).all()
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_a_question_is_answered_as_if_it_were_the_only_one(task):
+    config = tiny(task, "frontier", data__questions=6)
+    model = DepthRecurrent(config.model).eval()
+    many = [lesson(config, index) for index in range(1200, 1206)]
+    batch = collate(
+        [one.encoded for one in many],
+        [label for one in many for label in one.labels],
+        asked=[one.asked for one in many],
+    )
+    with torch.no_grad():
+        together = model(batch, Fixed(5)).answer
+        start = 0
+        for index, one in zip(range(1200, 1206), many, strict=True):
+            alone = encode(get_task(task), training_example(config, index).question, config.model.perception)
+            expected = model(collate([alone], [False]), Fixed(5)).answer
+            assert_close(together[start : start + 1], expected)
+            start += len(one.asked)
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_the_loss_reaches_every_parameter(task):
+    config = tiny(task, "frontier")
+    model = DepthRecurrent(config.model).train()
+    loss, output = training_loss(model, Stream(config)[30], config, 30)
+    loss.backward()
+    assert len(output.answer) > config.data.batch
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_length_and_company_do_not_change_an_answer(task):
+    config = tiny(task, "frontier")
+    reasoner = Reasoner(DepthRecurrent(config.model), config)
+    asked = [one.question for depth in (1, 9) for one in examples(task, "certified", depth, num=3)]
+    together = reasoner.answer_many(asked, steps=4)
+    for question, answer in zip(asked, together, strict=True):
+        assert reasoner.answer(question, steps=4).probability == pytest.approx(answer.probability, abs=1e-5)
+
+
+def test_names_mean_nothing_where_their_rows_are_the_same():
+    """With one row for all names, only who is the same as whom is left: that is enough to tell people."""
+    config = tiny("family", "frontier")
+    model = DepthRecurrent(config.model).eval()
+    with torch.no_grad():
+        model.perception.tokens.weight[34:] = model.perception.tokens.weight[34]
+        reasoner = Reasoner(model, config)
+        (example,) = examples("family", "certified", 2)
+        renamed = {
+            key: [one.replace("Alice", "Zoltan") for one in value]
+            if isinstance(value, list)
+            else value.replace("Alice", "Zoltan")
+            for key, value in example.question.items()
+        }
+        before, after = (reasoner.answer(one, 3).probability for one in (example.question, renamed))
+        other = {**example.question, "query": example.question["facts"][0]}
+        assert before == pytest.approx(after, abs=1e-6)
+        assert before != pytest.approx(reasoner.answer(other, 3).probability, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__perception__kind": "hierarchical"}, "data.questions above 1 needs the perception"),
+        ({"data__train_set": 64}, "train_set must be None"),
+        ({"model__perception__level_share": 0.9}, "at most 1 together"),
+    ],
+)
+def test_configs_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        changed(tiny("logic", "frontier", data__curriculum=0.0), **changes)
+
+
+@pytest.mark.parametrize(("task", "words"), [("family", 5), ("graph", 12)])
+def test_what_cannot_be_phrases_is_refused_before_training(task, words, tmp_path):
+    config = changed(
+        get_preset(task, "frontier"),
+        model__perception__kind="phrases",
+        model__perception__words=words,
+        data__questions=1,
+    )
+    with pytest.raises(ConfigError, match=r"words|phrases"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
