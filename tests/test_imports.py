@@ -27,7 +27,7 @@ ROAD = [
     {"peers.gnn"},
     {"peers"},
     {"runs"},
-    {"train", "grid", "reasoner", "bench"},
+    {"train", "grid", "reasoner", "bench", "halting"},
     {"lanes", "client"},
     {"thinkers"},
     {"engine"},

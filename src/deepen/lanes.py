@@ -76,8 +76,8 @@ class Lane(ABC):
         """The thought of all items."""
 
     @abstractmethod
-    def stepped(self, step: Step, tick: int) -> Self:
-        """After one more step, with the items that must be known after it."""
+    def stepped(self, step: Step, tick: int) -> tuple[Self, State]:
+        """After one more step, with the items that must be known after it; and the state with its gate."""
 
     @abstractmethod
     def reading(self, places: Sequence[int]) -> tuple[State, Scene]:
@@ -165,12 +165,11 @@ class TextLane(SharedLane):
     def state(self) -> State:
         return State(hidden=self.tensors["hidden"])
 
-    def stepped(self, step: Step, tick: int) -> Self:
+    def stepped(self, step: Step, tick: int) -> tuple[Self, State]:
         rest = self.first(self.items.num_needed(tick))
         scene = rest.scene()
-        return rest.with_hidden(
-            step(rest.state(), scene, rest.depths(tick)[:, None], scene.first.shape[1]).hidden
-        )
+        after = step(rest.state(), scene, rest.depths(tick)[:, None], scene.first.shape[1])
+        return rest.with_hidden(after.hidden), after
 
     def reading(self, places: Sequence[int]) -> tuple[State, Scene]:
         at = np.array(places)
@@ -190,10 +189,10 @@ class NodeLane(Lane):
     def state(self) -> State:
         return State(hidden=self.tensors["hidden"][None])
 
-    def stepped(self, step: Step, tick: int) -> Self:
+    def stepped(self, step: Step, tick: int) -> tuple[Self, State]:
         num = self.items.num_needed(tick)
         after = step(self.state(), self.scene(), self.depths(tick), num)
-        return self.first(num).with_hidden(after.hidden[0])
+        return self.first(num).with_hidden(after.hidden[0]), after
 
     def reading(self, places: Sequence[int]) -> tuple[State, Scene]:
         scene = self.scene()

@@ -128,10 +128,10 @@ class Lanes:
         self.tick += 1
         would_stop: set[int] = set()
         for name, lane in list(self._lanes.items()):
-            after = lane.stepped(self.shared_step, self.tick)
+            after, state = lane.stepped(self.shared_step, self.tick)
             if not self._settling.isdisjoint(lane.keys):
                 before = lane.first(len(after.items)).state()
-                wants = self.rule.wants_to_stop(before, after.state(), after.scene()).tolist()
+                wants = self.rule.wants_to_stop(before, state, after.scene()).tolist()
                 would_stop |= {key for key, want in zip(after.keys, wants, strict=True) if want}
             self._lanes[name] = after
         return would_stop & self._settling

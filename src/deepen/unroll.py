@@ -51,16 +51,36 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Convergence:
-    """Until no position's state moves by more than `tolerance` of its own size."""
+    """Until no position's state moves by more than `tolerance` of its own size.
+
+    A gate that lets a tenth through makes the way a tenth as far, and a state that has not begun to think
+    look settled: so the move is divided by how far the gate is open.
+    """
 
     max_steps: int
-    tolerance: float = 0.01
-    patience: int = 3
+    tolerance: float = 0.5
+    patience: int = 2
 
     def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
         moved = (after.hidden - before.hidden).norm(dim=-1)
+        if after.gate is not None:
+            moved = moved / after.gate.mean(dim=-1)
         settled = moved <= self.tolerance * after.hidden.norm(dim=-1)
         return scene.everywhere(settled)
+
+
+@dataclass(frozen=True)
+class AnswerConvergence:
+    """Until the probability moves by no more than `tolerance`: it may stand still and then jump."""
+
+    max_steps: int
+    read: Read
+    tolerance: float = 0.01
+    patience: int = 4
+
+    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
+        then, now = (self.read(state, scene).sigmoid() for state in (before, after))
+        return (now - then).abs() <= self.tolerance
 
 
 def unroll(
