@@ -65,7 +65,8 @@ class PerceptionConfig(Record):
     """Tokens in a phrase; a longer one becomes several (phrases only)."""
     same_words: bool = False
     """Whether attention can go by which words two phrases share, and at which places in them, with strengths
-    that are learned: names then need no meaning (phrases only)."""
+    that are learned. Words beyond the table then share its last row: names need no meaning, and there can be
+    any number of them (phrases only)."""
 
     @model_validator(mode="after")
     def _channels_turn_once(self) -> Self:

@@ -106,8 +106,9 @@ class Phrases(nn.Module):
 
     def forward(self, batch: Batch) -> Scene:
         assert batch.level is not None
-        hidden = self.dropout(self.norm(self.join(self.tokens(batch.tokens).flatten(2))))
         sees = self.perceives
+        known = batch.tokens if self.same_words is None else batch.tokens.clamp(max=sees.vocabulary - 1)
+        hidden = self.dropout(self.norm(self.join(self.tokens(known).flatten(2))))
         place = numbered(hidden).expand(batch.level.shape)
         rotary = rotary_table(
             self.head_width,

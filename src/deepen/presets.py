@@ -158,7 +158,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
         seed=seed,
         model=ModelConfig(
             perception=PerceptionConfig(
-                kind="phrases", vocabulary=90, words=7, rotary_share=0.0, same_words=True
+                kind="phrases", vocabulary=35, words=7, rotary_share=0.0, same_words=True
             ),
             core=CoreConfig(
                 width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3

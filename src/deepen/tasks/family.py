@@ -54,6 +54,7 @@ def _relation_word(offset: int) -> str:
 OFFSETS = {_relation_word(offset): offset for offset in range(-MAX_OFFSET, MAX_OFFSET + 1)}
 WORDS = {offset: word for word, offset in OFFSETS.items()}
 # Names come last, those of the published vocabulary first.
+# A model that tells names only by where they recur has rows for what comes before them, and one for all.
 TOKENS = ("<pad>", "<cls>", "<sep>", "is", "the", "of", ".", "query", "?", *OFFSETS, *NAMES, *MORE_NAMES)
 IDS = {token: number for number, token in enumerate(TOKENS)}
 
