@@ -231,14 +231,31 @@ def test_configs_that_make_no_sense_are_refused(changes, message):
         changed(tiny("logic", "frontier", data__curriculum=0.0), **changes)
 
 
-@pytest.mark.parametrize(("task", "words"), [("family", 5), ("graph", 12)])
-def test_what_cannot_be_phrases_is_refused_before_training(task, words, tmp_path):
+@pytest.mark.parametrize("task", ["family", "graph"])
+def test_sentences_that_do_not_fit_are_refused_before_training(task, tmp_path):
     config = changed(
         get_preset(task, "frontier"),
         model__perception__kind="phrases",
-        model__perception__words=words,
+        model__perception__words=5,
         data__questions=1,
     )
-    with pytest.raises(ConfigError, match=r"words|phrases"):
+    with pytest.raises(ConfigError, match="a sentence has 7 words"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_graph_can_be_told_in_sentences():
+    (example,) = examples("graph", "certified", 3)
+    question = example.question
+    encoded = get_task("graph").phrases(question, 8)
+    assert encoded.num_asking == 0
+    names = {}
+    said = [(row[0], row[5]) for row in encoded.tokens]
+    pairs = [(question["source"], question["target"]), *question["edges"]]
+    for told, meant in zip(said, pairs, strict=True):
+        for number, name in zip(told, meant, strict=True):
+            assert names.setdefault(number, name) == name
+    assert len(set(names.values())) == len(names)
+    assert min(names) >= get_task("graph").num_words
+    found = get_task("graph").lesson(example, 8, 16, 5, Random(0))
+    assert (found.asked, found.labels, found.difficulties) == ((0,), (example.label,), (3,))

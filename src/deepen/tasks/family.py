@@ -16,7 +16,7 @@ chains still gives away (a sum may leave the claim out of reach) is `chance_afte
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import pairwise, product
 from random import Random
@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from deepen.shapes import Encoded, Lesson
-from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
+from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task, in_sentences
 
 MAX_OFFSET = 12
-SUBJECT, RELATION, OTHER, SENTENCE = 0, 3, 5, 7  # places in a sentence, and its length
+SUBJECT, RELATION, OTHER = 0, 3, 5  # places in a sentence
 CERTIFIED_FACTS = 28  # of every certified text up to 12 hops
 CERTIFIED_RANGE = 2  # certified hops and sums are offsets from -2 to 2
 NAMES = [
@@ -63,6 +63,7 @@ class Family(Task):
     name = "family"
     difficulty_name = "depth"
     too_many = "different names"
+    num_words = IDS[NAMES[0]]
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
@@ -117,7 +118,7 @@ class Family(Task):
     def phrases(self, question: Any, words: int) -> Encoded:
         """A sentence each, the query first."""
         facts, asked = self._numbered(question)
-        return _sentences([asked], facts, words)
+        return in_sentences([asked], facts, words)
 
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
         """Further queries are about people and those they all descend from in the facts."""
@@ -139,7 +140,7 @@ class Family(Task):
             claim = total if true else _wrong_claim(rng, total)
             queries.append((_sentence_ids(first, WORDS[claim], last, "?"), true, hops))
         asking, labels, difficulties = zip(*queries, strict=True)
-        encoded = _sentences(asking, facts, words)
+        encoded = in_sentences(asking, facts, words)
         return Lesson(encoded=encoded, asked=tuple(range(num)), labels=labels, difficulties=difficulties)
 
     def _numbered(self, question: Any) -> tuple[list[list[int]], list[int]]:
@@ -199,15 +200,6 @@ def _name_ids(names: list[str]) -> dict[str, int]:
 
 def _sentence_ids(subject: int, relation: str, other: int, end: str) -> list[int]:
     return [subject, IDS["is"], IDS["the"], IDS[relation], IDS["of"], other, IDS[end]]
-
-
-def _sentences(asking: Sequence[list[int]], facts: Sequence[list[int]], words: int) -> Encoded:
-    """Phrases of as many words as a sentence has."""
-    if words < SENTENCE:
-        raise ValueError(f"a sentence has {SENTENCE} words: perception.words must not be {words}")
-    tokens = np.zeros((len(asking) + len(facts), words), dtype=np.int64)
-    tokens[:, :SENTENCE] = [*asking, *facts]
-    return Encoded(tokens=tokens, level=np.zeros(len(tokens), dtype=np.int64), num_asking=len(asking))
 
 
 def _wrong_claim(rng: Random, total: int) -> int:

@@ -26,16 +26,18 @@ from typing import Any
 import numpy as np
 
 from deepen.shapes import Encoded
-from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
+from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task, in_sentences
 
 Edge = tuple[int, int]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+WORDS = ("<pad>", "is", "the", "way", "to", ".", "?")  # of a graph that is told in sentences
 
 
 class Graph(Task):
     name = "graph"
     difficulty_name = "hops"
     too_many = "nodes"
+    num_words = len(WORDS)
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
@@ -102,6 +104,17 @@ class Graph(Task):
             edges=np.array(edges, dtype=np.int64).reshape(-1, 2),
             query=(query[0], query[1]),
         )
+
+    def phrases(self, question: Any, words: int) -> Encoded:
+        """A sentence for each edge, "a is the way to b."; all see the query, which says where to start."""
+        encoded = self.encode(question)
+        assert encoded.edges is not None
+        assert encoded.query is not None
+        said = [
+            (start + len(WORDS), 1, 2, 3, 4, end + len(WORDS), 6 if place == 0 else 5)
+            for place, (start, end) in enumerate([encoded.query, *encoded.edges.tolist()])
+        ]
+        return in_sentences([], said, words)
 
     def parse(self, text: str) -> Any:
         try:

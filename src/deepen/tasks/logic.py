@@ -36,6 +36,7 @@ class Logic(Task):
     name = "logic"
     difficulty_name = "depth"
     too_many = "symbols"
+    num_words = len(TOKENS)
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:

@@ -6,10 +6,12 @@ same one. The sampler and the verifier of a task share no code; the tests let th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
 
 from deepen.shapes import Encoded, Lesson
 
@@ -43,6 +45,8 @@ class Task(ABC):
     """What difficulty counts: hops, depth."""
     too_many: ClassVar[str]
     """What a question has too many of when its token ids run past a model's vocabulary."""
+    num_words: ClassVar[int]
+    """Token ids of phrases from this one on are names, which mean nothing."""
 
     @property
     @abstractmethod
@@ -61,13 +65,21 @@ class Task(ABC):
     def encode(self, question: Any) -> Encoded:
         """A question as numbers; raises QuestionError if it is malformed."""
 
+    @abstractmethod
     def phrases(self, question: Any, words: int) -> Encoded:
-        """A text as phrases of at most so many tokens; what is asked stands first."""
-        raise ValueError(f"task '{self.name}' cannot be perceived as 'phrases'")
+        """A question as phrases of at most so many tokens; what is asked stands first."""
 
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
-        """An example as phrases, with its own and up to `num` - 1 further questions, none above `hardest`."""
-        raise ValueError(f"task '{self.name}' cannot be asked several questions at once")
+        """An example as phrases, with its own and up to `num` - 1 further questions, none above `hardest`.
+
+        Unless a task says otherwise, nothing further can be asked.
+        """
+        return Lesson(
+            encoded=self.phrases(example.question, words),
+            asked=(0,),
+            labels=(example.label,),
+            difficulties=(example.difficulty,),
+        )
 
     @abstractmethod
     def parse(self, text: str) -> Any:
@@ -86,3 +98,14 @@ class Task(ABC):
         stream = index // 2 if distribution.startswith("certified") else index
         rng = Random(f"{self.name}/{distribution}/{split}/{seed}/{difficulty}/{stream}")
         return self.samplers[distribution](rng, difficulty, index % 2 == 0, split)
+
+
+def in_sentences(asking: Sequence[Sequence[int]], facts: Sequence[Sequence[int]], words: int) -> Encoded:
+    """Sentences as phrases; those that ask come first and are seen by nobody else."""
+    longest = max(len(sentence) for sentence in (*asking, *facts))
+    if words < longest:
+        raise ValueError(f"a sentence has {longest} words: perception.words must not be {words}")
+    tokens = np.zeros((len(asking) + len(facts), words), dtype=np.int64)
+    for row, sentence in enumerate((*asking, *facts)):
+        tokens[row, : len(sentence)] = sentence
+    return Encoded(tokens=tokens, level=np.zeros(len(tokens), dtype=np.int64), num_asking=len(asking))
