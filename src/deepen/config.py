@@ -218,7 +218,11 @@ class TrainConfig(Record):
     lr: Annotated[float, Field(gt=0)] = 3e-4
     """Largest learning rate."""
     schedule: Literal["cosine", "one-cycle"] = "cosine"
-    """Cosine to zero from the start, or one cycle: up over the first 30 %, then cosine to zero."""
+    """Cosine to zero from the start, or one cycle: up, then cosine to zero."""
+    warm_up: Share = 0.3
+    """Share of a one-cycle schedule that rises."""
+    memory: Annotated[float, Field(gt=0, lt=1)] = 0.999
+    """AdamW's second beta: how long it remembers the size of gradients; less leaves a plateau sooner."""
     weight_decay: Annotated[float, Field(ge=0)] = 1e-2
     """AdamW weight decay."""
     clip: Annotated[float, Field(gt=0)] = 1.0

@@ -140,7 +140,9 @@ def frontier_logic(seed: int = 0) -> RunConfig:
         data=DataConfig(
             distribution="certified", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
         ),
-        train=TrainConfig(updates=6_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle"),
+        train=TrainConfig(
+            updates=6_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+        ),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 20, 32),
@@ -172,7 +174,9 @@ def frontier_family(seed: int = 0) -> RunConfig:
             batch=32,
             questions=16,
         ),
-        train=TrainConfig(updates=8_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle"),
+        train=TrainConfig(
+            updates=8_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+        ),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),

@@ -26,7 +26,6 @@ from deepen.tasks import Split, get_task
 from deepen.unroll import Fixed, unroll, unroll_in_segments
 
 ROW_EVERY = 20  # updates averaged in one row of metrics.jsonl
-WARM_UP = 0.3  # share of a one-cycle schedule that rises
 START_RATE, END_RATE = 1 / 25, 1e-4  # one-cycle: first and last rate, relative to the largest
 
 
@@ -62,7 +61,11 @@ def train(
         torch.manual_seed(config.seed)
         model = build(config.model).to(target).train()
         optimiser = torch.optim.AdamW(
-            model.parameters(), lr=config.train.lr, weight_decay=config.train.weight_decay, fused=True
+            model.parameters(),
+            lr=config.train.lr,
+            betas=(0.9, config.train.memory),
+            weight_decay=config.train.weight_decay,
+            fused=True,
         )
         progress = run.load_checkpoint(model, optimiser)
         if progress.update < config.train.updates:
@@ -181,9 +184,10 @@ def learning_rate(config: TrainConfig, update: int) -> float:
     done = update / config.updates
     if config.schedule == "cosine":
         return config.lr * _cosine(1.0, 0.0, done)
-    if done < WARM_UP:
-        return config.lr * _cosine(START_RATE, 1.0, done / WARM_UP)
-    return config.lr * _cosine(1.0, END_RATE, (done - WARM_UP) / (1 - WARM_UP))
+    rising = config.warm_up
+    if done < rising:
+        return config.lr * _cosine(START_RATE, 1.0, done / rising)
+    return config.lr * _cosine(1.0, END_RATE, (done - rising) / (1 - rising))
 
 
 def _cosine(start: float, end: float, share: float) -> float:
