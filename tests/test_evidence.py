@@ -11,7 +11,7 @@ from conftest import ROOT, deepen
 
 from deepen.__main__ import main
 from deepen.evidence import PIECES
-from deepen.evidence.baselines import DEEPER, NAMES, Baselines, published_steps, scores
+from deepen.evidence.baselines import DEEPER, NAMES, Baselines, buckets, published_steps, scores
 from deepen.evidence.noise import Compared, Estimate, of_seeds, of_share
 from deepen.evidence.pages import judged, read_best, write_pages
 from deepen.evidence.piece import Evidence, EvidenceError, Plan, Trained
@@ -19,6 +19,7 @@ from deepen.evidence.published import published_figures
 from deepen.evidence.reproduce import reproduce
 from deepen.evidence.supervision import settings
 from deepen.evidence.tables import select
+from deepen.grid import draw_examples, tally
 from deepen.peers import build
 from deepen.presets import get_preset
 from deepen.runs import RunError
@@ -103,10 +104,12 @@ def test_finished_runs_are_used_again_and_damaged_ones_refused(tmp_path):
     first = reproduce(piece, plan, tmp_path / "runs", tmp_path / "out")
     weights = sorted((tmp_path / "runs").glob("*/model.safetensors"))
     before = [file.stat().st_mtime_ns for file in weights]
-    again = reproduce(piece, plan, tmp_path / "runs", tmp_path / "out")
+    again = reproduce(piece, plan, tmp_path / "runs", tmp_path / "other")
     assert again.rows == first.rows
     assert [file.stat().st_mtime_ns for file in weights] == before
     weights[0].write_bytes(b"broken")
+    assert reproduce(piece, plan, tmp_path / "runs", tmp_path / "out") == first, "finished: not done again"
+    (tmp_path / "out" / "smoke.json").unlink()
     with pytest.raises(RunError, match="not a readable"):
         reproduce(piece, plan, tmp_path / "runs", tmp_path / "out")
 
@@ -150,8 +153,11 @@ def test_the_command_line(tmp_path):
     assert json.loads(done.stdout)["piece"] == "frontier-graph"
     (tmp_path / "README.md").write_text("<!-- claims -->\nold\n<!-- /claims -->\n")
     done = deepen("report", cwd=tmp_path)
-    assert done.stdout.split() == ["experiments/frontier-graph/README.md", "README.md"]
-    assert "one thinking step a hop" in (tmp_path / "README.md").read_text()
+    assert done.stdout.split() == ["experiments/frontier-graph/README.md"]
+    assert "one thinking step a hop" in (tmp_path / "experiments/frontier-graph/README.md").read_text()
+    assert "old" in (tmp_path / "README.md").read_text(), "a smoke test is no result"
+    done = deepen("reproduce", "frontier-graph", "--budget", "smoke", cwd=tmp_path)
+    assert "smoke.json is finished, and is only shown" in done.stderr
     (tmp_path / "experiments/frontier-graph/smoke.json").write_text("{}")
     done = deepen("report", cwd=tmp_path)
     assert done.returncode == 2
@@ -165,6 +171,7 @@ def test_bad_input_of_reproduce_and_report(tmp_path, capsys, monkeypatch):
         (["reproduce", "ponder", "--budget", "huge"], "--budget"),
         (["reproduce", "supervision", "--tasks", "logic"], "supervision is about graph, not about logic"),
         (["reproduce", "inference-cost", "--distribution", "certified"], "it has no certified ones"),
+        (["reproduce", "inference-cost", "--seeds", "3"], "inference-cost trains nothing"),
         (["reproduce", "ponder", "--seeds", "1", "1"], "--seeds must be one or more different ones"),
         (["report"], "there is no README.md"),
         (["report", "--readme", "None"], "no results in experiments"),
@@ -242,7 +249,7 @@ def test_verdicts_follow_the_rows():
         rows = baseline_rows(accuracy)
         evidence = Evidence(piece="baselines", plan=Plan(), rows=rows, runs=(), provenance={})
         *claims, few_parameters = Baselines().claims(evidence)
-        assert few_parameters.verdict == "confirmed"
+        assert few_parameters.verdict == "not tested", "this is about all three tasks"
         return [claim.verdict for claim in claims]
 
     assert verdicts(as_published) == ["confirmed", "confirmed, with a caveat", "confirmed"]
@@ -340,10 +347,65 @@ def test_stored_results_can_be_read_and_have_pages():
         assert (folder / f"{evidence.plan.stem}.png").exists()
 
 
-def test_the_fair_rule_never_looks_beyond_the_training_range(tmp_path):
+def test_the_fair_rule_chooses_on_validation_examples_of_the_training_range(monkeypatch):
     """Chosen for each unseen difficulty, T = 2 won at 10 hops: a shortcut that needs no reasoning."""
     config = Plan(budget="smoke").fitted(get_preset("graph", "paper"))
     torch.manual_seed(0)
-    rows = Baselines().measure(build(config.model).eval(), config, Plan(budget="smoke"))
-    assert len({row["steps"] for row in rows if row["rule"] == "fair"}) == 1
+    model, drawn = build(config.model).eval(), []
+
+    def spy(task, grid, difficulty, split="test"):
+        drawn.append((split, difficulty))
+        return draw_examples(task, grid, difficulty, split)
+
+    monkeypatch.setattr("deepen.evidence.baselines.draw_examples", spy)
+    rows = Baselines().measure(model, config, Plan(budget="smoke"))
+    inside = buckets("graph")["ID"]
+    assert [difficulty for split, difficulty in drawn if split == "valid"] == inside
+    (chosen,) = {row["steps"] for row in rows if row["rule"] == "fair"}
+    asked = [draw_examples("graph", config.grid, one, "valid") for one in inside]
+    tallies = [tally(model, config, some, config.grid.steps[-1]) for some in asked]
+    best = max(sum(one.accuracy(T) for one in tallies) for T in config.grid.steps)
+    assert sum(one.accuracy(chosen) for one in tallies) == pytest.approx(best)
     assert {row["steps"] for row in rows if row["rule"] == "largest"} == {20}
+
+
+def sharp(seed, hops, steps):
+    return 1.0 if steps >= hops else 0.5
+
+
+def late(seed, hops, steps):
+    return 1.0 if steps >= (hops if hops <= 6 else hops + 5) else 0.5
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "verdict", "word"),
+    [
+        (sharp, "confirmed", "every seed: 2, 3, 4, 6, 8, 10, 12 hops"),
+        (late, "confirmed, with a caveat", "; later: 8, 10, 12"),
+        # Right before it can know: no frontier but a shortcut.
+        (lambda seed, hops, steps: float(steps >= min(hops, 6)), "not confirmed", "before: 8, 10, 12"),
+        (
+            lambda seed, hops, steps: (
+                sharp(seed, hops, steps)
+                if seed == 42
+                else min(late(seed, hops, steps), 0.9)
+                if hops > 6
+                else sharp(seed, hops, steps)
+            ),
+            "confirmed, with a caveat",
+            "not in every seed: 8, 10, 12",
+        ),
+        (lambda seed, hops, steps: 0.5, "not confirmed", "none"),
+    ],
+)
+def test_one_step_a_hop_is_judged_in_every_seed(accuracy, verdict, word):
+    rows = [
+        {"letters": "published", "seed": seed, "difficulty": hops, "steps": steps}
+        | {"accuracy": accuracy(seed, hops, steps)}
+        for seed in (42, 43, 44)
+        for hops in (1, 2, 3, 4, 6, 8, 10, 12)
+        for steps in range(1, 101)
+    ]
+    claim = PIECES["frontier-graph"].claims(as_evidence("frontier-graph", rows))[0]
+    assert claim.verdict == verdict
+    assert word in claim.figures

@@ -7,7 +7,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 
 from deepen.evidence import PIECES
 from deepen.evidence.depth_embedding import gate_rows, with_other_rows
-from deepen.evidence.gate_gradient import attenuations
+from deepen.evidence.gate_gradient import attenuations, predicted
 from deepen.evidence.piece import Evidence, Plan, Trained
 from deepen.evidence.reproduce import reproduce
 from deepen.evidence.tables import claims_table, comparison_table, select
@@ -56,7 +56,7 @@ def test_rows_that_no_step_reads_change_nothing(depth_embedding):
     assert all(measured("in", *variant) == baseline for variant in variants)
     assert any(measured("beyond", *variant) != measured("beyond", "baseline", None) for variant in variants)
     claims = PIECES["depth-embedding"].claims(evidence)
-    assert "columns of trained T differ by 0;" in claims[0].figures
+    assert claims[0].figures.endswith("columns of trained T differ by 0")
 
 
 def made_up(accuracies, gates):
@@ -89,10 +89,11 @@ def made_up(accuracies, gates):
 @pytest.mark.parametrize(
     ("clamped", "after", "verdicts"),
     [
-        ((0.932, 1.0), 0.496, ["confirmed", "confirmed"]),
+        ((0.932, 1.0), 0.496, ["confirmed", "confirmed", "confirmed"]),
         # The means agree, because the cells differ in opposite directions.
-        ((0.982, 0.952), 0.47, ["confirmed, with a caveat", "confirmed, with a caveat"]),
-        ((0.862, 0.99), 0.8, ["not confirmed", "not confirmed"]),
+        ((0.982, 0.952), 0.47, ["confirmed, with a caveat", "confirmed", "confirmed, with a caveat"]),
+        ((0.916, 1.0), 0.496, ["not confirmed", "confirmed, with a caveat", "confirmed"]),
+        ((0.862, 0.99), 0.8, ["not confirmed", "not confirmed", "not confirmed"]),
     ],
 )
 def test_verdicts_on_depth_embeddings(clamped, after, verdicts):
@@ -150,7 +151,13 @@ def test_gate_gradient_from_nothing(tmp_path):
     assert len(evidence.rows) == (6 + 2 * 6) * 3
     judged = evidence.model_copy(update={"plan": Plan()})
     assert [claim.verdict for claim in PIECES["gate-gradient"].claims(judged)] == ["not confirmed"] * 2
-    rows = tuple({**row, "attenuation": row["identity_path"] or 1.0} for row in evidence.rows)
+    decays = [
+        1.0 if row["gate_bias"] is None else predicted(row["gate_bias"], row["T"]) for row in evidence.rows
+    ]
+    rows = tuple(
+        {**row, "attenuation": decay, "identity_path": decay}
+        for row, decay in zip(evidence.rows, decays, strict=True)
+    )
     as_calculated = judged.model_copy(update={"rows": rows})
     assert [claim.verdict for claim in PIECES["gate-gradient"].claims(as_calculated)] == ["confirmed"] * 2
 
@@ -198,3 +205,23 @@ def test_the_identity_path_is_not_all_that_arrives():
     (row,) = attenuations(model, batch, (20,))
     assert row["identity_path"] == pytest.approx((1 - 0.1192) ** 20, rel=1e-2)
     assert row["attenuation"] == pytest.approx(1.0, rel=1e-2)  # (1 - z) + z
+
+
+def test_the_identity_path_goes_channel_by_channel():
+    """A gate that is shut in half of the channels and open in the others: half of them pass all of it."""
+    model = DepthRecurrent(tiny("logic", model__core__depth_rows=None).model).eval()
+    with torch.no_grad():
+        model.core.gate.weight.zero_()
+        model.core.gate.bias[:8], model.core.gate.bias[8:] = -30.0, 30.0
+    batch = batch_of("logic", examples("logic", difficulty=3, num=4))
+    (row,) = attenuations(model, batch, (20,))
+    step, scene = model.begin(batch)
+    state = State(hidden=scene.first)
+    for t in range(1, 21):
+        state = step(state, scene, t, state.hidden.shape[1])
+    hidden = state.hidden.detach().requires_grad_()
+    loss = cross_entropy(model.read(State(hidden=hidden), scene), batch.labels)
+    (gradient,) = torch.autograd.grad(loss, hidden)
+    passed = (gradient[..., :8].norm() / gradient.norm()).item()
+    assert row["identity_path"] == pytest.approx(passed, rel=1e-4)
+    assert 0.2 < row["identity_path"] < 0.98

@@ -120,12 +120,14 @@ def fill_page(page: Path, tables: Mapping[str, str]) -> None:
     """Put each table between its markers, <!-- name --> and <!-- /name -->, in a Markdown page."""
     text = page.read_text()
     for name, content in tables.items():
-        if f"<!-- {name} -->\n" not in text or f"<!-- /{name} -->\n" not in text:
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+        if (text.count(start), text.count(end)) != (1, 1) or text.index(start) > text.index(end):
             raise ValueError(
-                f"{page} has no place for '{name}': it needs <!-- {name} --> and <!-- /{name} -->"
+                f"{page} has no place for '{name}': it needs <!-- {name} --> and, after it, <!-- /{name} -->,"
+                " each on a line of its own and once"
             )
-        before, rest = text.split(f"<!-- {name} -->\n")
-        _, after = rest.split(f"<!-- /{name} -->\n")
+        before, rest = text.split(start)
+        _, after = rest.split(end)
         text = f"{before}<!-- {name} -->\n{content}\n<!-- /{name} -->\n{after}"
     write_atomically(page, text.encode())
 

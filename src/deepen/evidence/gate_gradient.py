@@ -2,8 +2,10 @@
 
 The paper calculates and measures nothing: of dH(t)/dH(t-1) = (1 - z) + z dC/dH it follows the first term,
 with z at its initial bias, to .88^T and .5^T. Here the gradient that reaches H(0) is measured, relative
-to the one at H(T), beside the product of the measured mean (1 - z), which is the path calculated with. The
-candidate C = H + e_t + ... contains H itself, so what the path loses the other term can bring back.
+to the one at H(T), and beside it what arrives along the identity path alone: the gradient at H(T) times the
+product of the measured (1 - z), channel by channel, for a gate that is open in one channel and closed in the
+next lets through what no mean of them would. The candidate C = H + e_t + ... contains H itself, so what the
+path loses the other term can bring back.
 
 Three gates (bias -2, bias 0, none), with LayerScale and without; at initialisation on graphs and logic,
 and after training on graphs.
@@ -50,11 +52,10 @@ class GateGradient(Piece):
         configs = _configs("graph", plan, plan.seeds_for("graph")[0])
         if plan.budget == "cpu":
             configs = [changed(config, train__updates=UPDATES_ON_TWO_CORES) for config in configs]
-        return [Job(config, {"when": "trained"}) for config in configs]
+        return [Job(config, {"when": "trained", **_ingredients(config)}) for config in configs]
 
     def measure(self, model: Model, config: RunConfig, plan: Plan) -> list[Row]:
-        core = config.model.core
-        own = {"gate_bias": core.gate_bias, "layer_scale": core.layer_scale}
+        own = _ingredients(config)
         return [{**own, **row} for row in attenuations(model, _batch(config, plan), _steps(plan))]
 
     def measure_untrained(self, plan: Plan) -> list[Row]:
@@ -100,10 +101,15 @@ class GateGradient(Piece):
         if symmetric < VANISHED <= alive:
             as_predicted = 1 / 3 <= alive / predicted(-2.0, AT) <= 3
             verdicts[0] = "confirmed" if as_predicted else "confirmed, with a caveat"
+        published = {"logic": 1e-4, "graph": None}  # LayerScale of the published models
         paths = [
             f"{task}, {when}: {_mean(rows, 'identity_path'):.2g} of {_mean(rows, 'attenuation'):.2g}"
             for when, task in PANELS
-            if (rows := select(evidence.rows, when=when, task=task, layer_scale=1e-4, gate_bias=-2.0, T=AT))
+            if (
+                rows := select(
+                    evidence.rows, when=when, task=task, layer_scale=published[task], gate_bias=-2.0, T=AT
+                )
+            )
         ]
         return [
             Claim(
@@ -152,7 +158,9 @@ class GateGradient(Piece):
                 decay = [predicted(bias, T) for T in range(1, 29)]
                 label = f"{_named(bias)}: predicted, {decay[0]:.2g}$^T$"
                 axes.plot(range(1, 29), decay, "--", color="black", linewidth=0.8, label=label)
-            axes.set(yscale="log", xlabel="steps T", title=f"{task}, {when}")
+            updates = max((one.updates for one in evidence.runs), default=0)
+            title = f"{task}, {when}" + f" ({updates:,} updates)" * (when == "trained")
+            axes.set(yscale="log", xlabel="steps T", title=title)
             axes.grid(alpha=0.3)
         figure.axes[0].set_ylabel("gradient at H(0) relative to H(T)")
         labelled = figure.axes[0].get_legend_handles_labels()
@@ -164,11 +172,11 @@ def attenuations(model: Model, batch: Batch, steps: tuple[int, ...]) -> list[Row
     """One unroll of all positions, and a gradient from the loss after each T back to H(0)."""
     step, scene = model.begin(batch)
     start = scene.first.detach().requires_grad_()
-    state, path, rows = State(hidden=start), 1.0, []
+    state, path, rows = State(hidden=start), torch.ones_like(start), []
     for t in range(1, max(steps) + 1):
         state = step(state, scene, t, start.shape[1])
         if state.gate is not None:
-            path *= 1 - state.gate[scene.valid].mean().item()
+            path = path * (1 - state.gate.detach())
         if t in steps:
             loss = cross_entropy(model.read(state, scene), batch.labels)
             at_start, at_end = torch.autograd.grad(loss, [start, state.hidden], retain_graph=True)
@@ -178,7 +186,9 @@ def attenuations(model: Model, batch: Batch, steps: tuple[int, ...]) -> list[Row
                     "T": t,
                     "norm": norm,
                     "attenuation": norm / at_end.norm().item(),
-                    "identity_path": None if state.gate is None else path,
+                    "identity_path": None
+                    if state.gate is None
+                    else (at_end * path).norm().item() / at_end.norm().item(),
                 }
             )
     return rows
@@ -195,6 +205,11 @@ def _configs(task: TaskName, plan: Plan, seed: int) -> list[RunConfig]:
         changed(config, model__core__gate_bias=bias, model__core__layer_scale=scale)
         for scale, bias in product(SCALES, BIASES)
     ]
+
+
+def _ingredients(config: RunConfig) -> Row:
+    core = config.model.core
+    return {"gate_bias": core.gate_bias, "layer_scale": core.layer_scale}
 
 
 def _batch(config: RunConfig, plan: Plan) -> Batch:

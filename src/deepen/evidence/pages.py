@@ -39,7 +39,7 @@ SKELETON = """# {title}
 """
 OTHER_MODEL = (
     "Trained and tested on certified examples, by the same rules; published figures in it are of published"
-    " examples. Nodes have no names here, since certified graphs have more of them than the alphabet letters."
+    " examples. The nodes of certified graphs have no names: there are more of them than letters."
 )
 OF_RUNS = """
 ## On certified examples
@@ -87,7 +87,9 @@ def write_pages(pieces: Mapping[str, Piece], experiments: Path, readme: Path | N
             page.write_text(skeleton.format(title=piece.title))
         piece.draw(evidence, folder / f"{stem}.png")
         claims = judged(piece, evidence)
-        made = f"Made by `deepen reproduce {name} --budget {evidence.plan.budget}`"
+        tasks = evidence.plan.tasks
+        some = f" --tasks {' '.join(tasks)}" if set(tasks) < set(piece.tasks) else ""
+        made = f"Made by `deepen reproduce {name} --budget {evidence.plan.budget}{some}`"
         tables = {
             "claims": claims_table(claims),
             "picture": f"![{name}]({stem}.png)\n\n{made}; all rows are in `{stem}.json`.",
@@ -103,7 +105,8 @@ def write_pages(pieces: Mapping[str, Piece], experiments: Path, readme: Path | N
         fill_page(page, tables)
         written.append(page)
         link = f"[{name}]({relpath(page, readme.parent if readme else experiments)})"
-        lines += [(link, one.claim, one.verdict, one.figures) for one in claims]
+        if evidence.plan.budget != "smoke":
+            lines += [(link, one.claim, one.verdict, one.figures) for one in claims]
     if readme is not None and lines:
         fill_page(readme, {"claims": markdown(("piece", "the paper says", "here", "figures"), lines)})
         written.append(readme)

@@ -187,6 +187,20 @@ def published_shares(config: RunConfig) -> tuple[float, float]:
     return share, share * config.data.batch / published.data.batch
 
 
+def is_comparable(evidence: Evidence, task: str) -> bool:
+    """Whether a task's runs had the whole training; a smoke test shows what would be compared."""
+    return evidence.plan.budget == "smoke" or fewest_updates(evidence, task) >= 1
+
+
+def shares(evidence: Evidence, task: str) -> str:
+    """In words, how much of the published training a task's runs had."""
+    own = [one for one in evidence.runs if one.run.startswith(task)]
+    updates, seen = (
+        100 * min((getattr(one, name) for one in own), default=0.0) for name in ("share", "share_of_examples")
+    )
+    return f"{updates:.2g} % of the published updates ({seen:.2g} % of the examples)"
+
+
 def fewest_updates(evidence: Evidence, task: str) -> float:
     """The smallest share of the published updates that a task's runs had."""
     return min((one.share for one in evidence.runs if one.run.startswith(task)), default=0.0)

@@ -15,7 +15,7 @@ import torch
 from deepen.batches import in_batches
 from deepen.config import RunConfig, changed
 from deepen.evidence.noise import Compared, of_seeds
-from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict, fewest_updates
+from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict, fewest_updates, shares
 from deepen.evidence.published import published_figures
 from deepen.evidence.tables import distinct, markdown, select
 from deepen.grid import draw_examples
@@ -124,7 +124,7 @@ class Ponder(Piece):
         share = fewest_updates(evidence, task) if task != "graph" else 1.0
         if share < 1:
             verdict = "not tested"
-            figures += f", {100 * share:.0f} % of the published updates"
+            figures += f", {shares(evidence, task)}"
         return Claim(claim=CLAIMS[task], verdict=verdict, figures=figures)
 
     def _origin(self, evidence: Evidence) -> list[Claim]:

@@ -1,8 +1,8 @@
 """Piece + plan -> evidence: train what is missing, measure, write down, draw.
 
 What a run showed is written down as soon as it was measured, in <budget>.unfinished.jsonl: an interrupted
-reproduction goes on from there, even where the run folders are gone. Finished results of some tasks are
-used again when others are added.
+reproduction goes on from there, even where the run folders are gone. Finished results are left as they are,
+and those of some tasks are used again when others are added.
 """
 
 import json
@@ -31,14 +31,20 @@ from deepen.train import train
 
 
 def reproduce(piece: Piece, plan: Plan, runs: Path, out: Path) -> Evidence:
-    """Leave the rows in OUT/<budget>.json and the picture beside them; finished runs are used again."""
+    """Leave the rows in OUT/<budget>.json and the picture beside them; what is finished is not done again."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{plan.stem}.json"
     unfinished = file.with_suffix(".unfinished.jsonl")
     before = _read_unfinished(unfinished, plan)
     jobs = piece.jobs(plan)
+    names = [(job.config.task, job.config.seed, *job.names.items()) for job in jobs]
+    assert len(set(names)) == len(names), "rows could not be told apart"
     if file.exists():
-        before += _read_finished(file, plan, jobs)
+        there = read_evidence(file)
+        if there.plan == plan:
+            piece.draw(there, file.with_suffix(".png"))
+            return there
+        before += _of_fewer_tasks(file, there, plan, jobs)
     measured = []
     for number, job in enumerate(jobs, start=1):
         one = next((one for one in before if one.is_of(job)), None)
@@ -75,12 +81,10 @@ class Measured(Record):
         return (self.trained.run, self.names) == (job.config.run_name, job.names)
 
 
-def _read_finished(file: Path, plan: Plan, jobs: Sequence[Job]) -> list[Measured]:
-    """What is there of fewer tasks, to which more are added now; nothing if they are measured anew."""
-    there = read_evidence(file)
+def _of_fewer_tasks(file: Path, there: Evidence, plan: Plan, jobs: Sequence[Job]) -> list[Measured]:
+    """What is there of some tasks, to which more are added now."""
     if not set(there.plan.tasks) < set(plan.tasks):
         _keep_other_results(file, there.plan, plan)
-        return []
     _keep_other_results(file, there.plan, plan.model_copy(update={"tasks": there.plan.tasks}))
     trained = {one.run: one for one in there.runs}
     return [

@@ -44,6 +44,8 @@ def comparison_table(compared: Iterable[Compared]) -> str:
         figures = [f"{value:,.{digits}f}" for value in (one.ours.value, one.published.value)]
         inside = ("yes" if one.is_noise else "no") if one.noise else "not random"
         rows.append((one.what, *figures, difference, f"{one.noise:.3f}", inside))
+    if not rows:
+        return "Not compared: these models had only a part of the published training."
     return markdown(("figure", "ours", "published", "difference", "noise", "inside the noise"), rows)
 
 

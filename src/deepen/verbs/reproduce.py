@@ -10,7 +10,7 @@ from deepen.config import TaskName
 from deepen.console import errors_in_one_line, fail, say
 from deepen.evidence import PIECES
 from deepen.evidence.pages import judged
-from deepen.evidence.piece import TASKS, Budget, Distribution, Plan
+from deepen.evidence.piece import TASKS, Budget, Distribution, Plan, read_evidence
 from deepen.evidence.reproduce import reproduce
 from deepen.evidence.tables import claims_table, comparison_table
 
@@ -55,6 +55,8 @@ def reproduce_verb(arguments: Sequence[str]) -> None:
         fail(f"{piece.name} is about {', '.join(piece.tasks)}, not about {asked}")
     if not piece.tasks and command.distribution != "paper":
         fail(f"{piece.name} asks no questions: it has no {command.distribution} ones")
+    if not piece.tasks and command.seeds is not None:
+        fail(f"{piece.name} trains nothing: it has no seeds")
     plan = Plan(
         budget=command.budget,
         distribution=command.distribution,
@@ -62,6 +64,9 @@ def reproduce_verb(arguments: Sequence[str]) -> None:
         tasks=tasks or TASKS,
     )
     out = command.out or Path("experiments") / piece.name
+    file = out / f"{plan.stem}.json"
+    if file.exists() and read_evidence(file).plan == plan:
+        say(f"{file} is finished, and is only shown; delete it to train and measure anew")
     evidence = reproduce(piece, plan, command.runs, out)
     if command.json:
         print(evidence.model_dump_json())
