@@ -15,7 +15,18 @@ import torch
 from deepen.batches import in_batches
 from deepen.config import RunConfig, changed
 from deepen.evidence.noise import Compared, of_seeds
-from deepen.evidence.piece import Claim, Evidence, Job, Piece, Plan, Row, Verdict, fewest_updates, shares
+from deepen.evidence.piece import (
+    Claim,
+    Evidence,
+    Job,
+    Piece,
+    Plan,
+    Row,
+    Verdict,
+    fewest_updates,
+    is_comparable,
+    shares,
+)
 from deepen.evidence.published import published_figures
 from deepen.evidence.tables import distinct, markdown, select
 from deepen.grid import draw_examples
@@ -82,6 +93,8 @@ class Ponder(Piece):
     def compare(self, evidence: Evidence) -> list[Compared]:
         compared = []
         for task in distinct(evidence.rows, "task"):
+            if task != "graph" and not is_comparable(evidence, task):  # on graphs only the controls are short
+                continue
             theirs = published_figures()["ponder"]["by_difficulty"][task]
             for place, difficulty in enumerate(theirs["difficulty"]):
                 ours = select(evidence.rows, task=task, variant=PUBLISHED, difficulty=difficulty)
@@ -185,7 +198,9 @@ class Ponder(Piece):
                 )
             theirs = [_published_mean(task, [one]) for one in difficulties]
             axes.plot(difficulties, theirs, "kx--", label="the paper")
-            axes.set(title=task, xlabel=get_task(task).difficulty_name, ylabel="updates")
+            whole = task == "graph" or is_comparable(evidence, task)
+            title = task if whole else f"{task}\n{shares(evidence, task)}"
+            axes.set(title=title, xlabel=get_task(task).difficulty_name, ylabel="updates")
             axes.legend(fontsize=7)
         save_figure(figure, path)
 
