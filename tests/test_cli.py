@@ -98,7 +98,6 @@ MISTAKES = [
     (["train"], "expected a task"),
     (["train", "chess"], "invalid choice 'chess'"),
     (["train", "graph", "--preset", "best"], "invalid choice 'best'"),
-    (["train", "logic", "--preset", "frontier"], "no preset 'frontier' for task 'logic'"),
     (["train", "graph", "--train.lrr", "1"], "--train.lr"),
     (["train", "graph", "--train.lr", "fast"], "could not convert"),
     (["train", "graph", "--train.lr", "-1"], "greater than 0"),

@@ -89,11 +89,9 @@ class Graph(Task):
         for key in expected:
             if key not in question:
                 raise QuestionError(f"the question has no '{key}' (expected: {', '.join(expected)})")
-        for key in question:
-            if key not in (*expected, "nodes"):
-                raise QuestionError(
-                    f"unknown key '{key}' (expected: {', '.join(expected)}, optionally nodes)"
-                )
+        for key in (key for key in question if key not in (*expected, "nodes")):
+            known = ", ".join(expected)
+            raise QuestionError(f"unknown key '{key}' (expected: {known}, optionally nodes)")
         index = _index_nodes(question)
         edges = [(index[start], index[end]) for start, end in question["edges"]]
         query = tuple(_find(index, role, question[role]) for role in ("source", "target"))
@@ -109,21 +107,17 @@ class Graph(Task):
         """A sentence for each edge, "a is the way to b."; all see the query, which says where to start."""
         encoded = self.encode(question)
         assert encoded.edges is not None
-        assert encoded.query is not None
-        said = [
-            (start + len(WORDS), 1, 2, 3, 4, end + len(WORDS), 6 if place == 0 else 5)
-            for place, (start, end) in enumerate([encoded.query, *encoded.edges.tolist()])
-        ]
+        pairs = [encoded.query or (0, 0), *encoded.edges.tolist()]
+        said = [[start + len(WORDS), 1, 2, 3, 4, end + len(WORDS), 5] for start, end in pairs]
+        said[0][-1] = 6  # a question mark
         return in_sentences([], said, words)
 
     def parse(self, text: str) -> Any:
         try:
             return json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise QuestionError(
-                f"not JSON ({error}); expected e.g. "
-                '\'{"edges": [["a", "b"], ["b", "c"]], "source": "a", "target": "c"}\''
-            ) from None
+            example = '\'{"edges": [["a", "b"], ["b", "c"]], "source": "a", "target": "c"}\''
+            raise QuestionError(f"not JSON ({error}); expected e.g. {example}") from None
 
 
 def _view(question: Mapping[str, Any], observer: Any, marked: Any, num_edges: int) -> int:
