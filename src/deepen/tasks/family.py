@@ -121,21 +121,26 @@ class Family(Task):
         return in_sentences([asked], facts, words)
 
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
-        """Further queries are about people and those they all descend from in the facts."""
+        """Further queries are about people and those they all descend from in the facts.
+
+        Every length is asked as often as any other, and of a length every sum: long chains pass through
+        sums that are rare in short ones.
+        """
         facts, asked = self._numbered(example.question)
         queries = [(asked, example.label, example.difficulty)]
         before = {fact[OTHER]: (fact[SUBJECT], OFFSETS[TOKENS[fact[RELATION]]]) for fact in facts}
-        routes: dict[int, list[tuple[int, int, int]]] = {}  # hops -> first and last person, sum
+        routes: dict[int, dict[int, list[tuple[int, int]]]] = {}  # hops -> sum -> first and last person
         for last in before:
             person, total, hops = last, 0, 0
             while person in before and hops <= hardest:
                 person, offset = before[person]
                 total, hops = total + offset, hops + 1
             if hops <= hardest:
-                routes.setdefault(hops, []).append((person, last, total))
+                routes.setdefault(hops, {}).setdefault(total, []).append((person, last))
         while len(queries) < num:
             hops = rng.choice(list(routes))
-            first, last, total = rng.choice(routes[hops])
+            total = rng.choice(list(routes[hops]))
+            first, last = rng.choice(routes[hops][total])
             true = rng.random() < 0.5
             claim = total if true else _wrong_claim(rng, total)
             queries.append((_sentence_ids(first, WORDS[claim], last, "?"), true, hops))
