@@ -1,5 +1,6 @@
 """Texts as phrases: what they say, how deep they stand, which words they share, what is asked about them."""
 
+from collections import Counter
 from random import Random
 
 import networkx as nx
@@ -245,17 +246,37 @@ def test_sentences_that_do_not_fit_are_refused_before_training(task, tmp_path):
 
 
 def test_a_graph_can_be_told_in_sentences():
+    graph = get_task("graph")
     (example,) = examples("graph", "certified", 3)
     question = example.question
-    encoded = get_task("graph").phrases(question, 8)
-    assert encoded.num_asking == 0
+    encoded = graph.phrases(question, 8)
+    assert encoded.num_asking == 1
     names = {}
     said = [(row[0], row[5]) for row in encoded.tokens]
-    pairs = [(question["source"], question["target"]), *question["edges"]]
+    pairs = [(question["source"], question["target"]), ("<start>", question["source"]), *question["edges"]]
     for told, meant in zip(said, pairs, strict=True):
         for number, name in zip(told, meant, strict=True):
             assert names.setdefault(number, name) == name
     assert len(set(names.values())) == len(names)
-    assert min(names) >= get_task("graph").num_words
-    found = get_task("graph").lesson(example, 8, 16, 5, Random(0))
-    assert (found.asked, found.labels, found.difficulties) == ((0,), (example.label,), (3,))
+    assert min(number for number, name in names.items() if name != "<start>") >= graph.num_words
+
+
+def test_what_else_is_asked_about_a_graph_is_true_and_not_harder():
+    graph = get_task("graph")
+    distances, num_false = Counter(), 0
+    for number, example in enumerate(examples("graph", "certified", 3, num=60)):
+        nodes = dict(enumerate(example.question["nodes"], start=graph.num_words))
+        found = graph.lesson(example, 7, 16, 4, Random(number))
+        assert found.encoded.num_asking == len(found.asked) == 16
+        drawn = nx.DiGraph(example.question["edges"])
+        for place, label, hops in zip(found.asked, found.labels, found.difficulties, strict=True):
+            first, last = (nodes[found.encoded.tokens[place, word]] for word in (0, 5))
+            assert first == example.question["source"]
+            assert graph.verify({**example.question, "target": last}) == label
+            if label:
+                assert nx.shortest_path_length(drawn, first, last) == hops <= 4
+                distances[hops] += 1
+            else:
+                num_false += 1
+    assert set(distances) == {1, 2, 3, 4}
+    assert 0.4 < num_false / (60 * 16) < 0.6

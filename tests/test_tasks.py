@@ -11,7 +11,7 @@ import pytest
 
 from deepen.tasks import TASKS, Example, examples, get_task
 from deepen.tasks.family import OFFSETS
-from deepen.tasks.graph import _cut_negative
+from deepen.tasks.graph_samplers import _cut_negative
 
 STREAMS = [(task.name, distribution) for task in TASKS.values() for distribution in task.samplers]
 DIFFICULTIES = {"graph": (1, 2, 3, 5, 8, 12), "logic": (1, 2, 4, 8, 14), "family": (2, 3, 5, 9, 12)}
