@@ -15,6 +15,7 @@ from deepen.presets import get_preset
 from deepen.shapes import Batch
 from deepen.tasks import Example, get_task
 
+THREE = ("graph", "logic", "family")
 ROOT = Path(__file__).resolve().parents[1]
 torch.set_num_threads(1)  # the suite runs in as many processes as there are cores
 

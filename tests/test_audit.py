@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import tiny
+from conftest import THREE, tiny
 
 from deepen.__main__ import main
 from deepen.audit import CATCH_ALL, TOLERANCE, audit, ceiling, fit, promise, score
@@ -77,7 +77,7 @@ def test_what_is_promised():
     assert promise("family", "certified", "facts that name the queried people", None, 5) > 0.5
 
 
-@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("task", THREE)
 def test_as_many_steps_as_the_difficulty_tell_the_answer(task):
     """And one step fewer leaves twins alike."""
     for depth in (1, 3):
@@ -134,6 +134,6 @@ def test_a_broken_certificate_is_noticed(tmp_path, monkeypatch, capsys):
 def test_a_model_can_be_trained_on_certified_examples(tmp_path):
     from deepen.train import train
 
-    for task in TASKS:
+    for task in THREE:
         changes = {"model__perception__vocabulary": 90} if task == "family" else {}
         train(tiny(task, data__distribution="certified", train__updates=2, **changes), tmp_path / task)

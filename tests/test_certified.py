@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 
 import networkx as nx
 import pytest
+from conftest import THREE
 
 from deepen.tasks import TASKS, examples, get_task
 from deepen.tasks.family import OFFSETS, _twin_hops, chance_after
@@ -15,10 +16,7 @@ from deepen.tasks.logic import chance_of_true
 
 DIFFICULTIES = {"graph": (1, 2, 3, 5, 8, 20), "logic": (1, 2, 5, 8, 14, 32), "family": (1, 2, 3, 5, 9, 12)}
 STREAMS = [
-    (name, distribution)
-    for name, task in TASKS.items()
-    for distribution in task.samplers
-    if "cert" in distribution
+    (name, distribution) for name in THREE for distribution in TASKS[name].samplers if "cert" in distribution
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import assert_close, tiny
 
-from deepen.batches import Stream, collate, encode, lesson, training_example
+from deepen.batches import Stream, answerable, collate, drawn, encode, lesson, training_example
 from deepen.blocks import rotary_table
 from deepen.config import ConfigError, changed
 from deepen.model import DepthRecurrent
@@ -177,6 +177,32 @@ def test_a_question_is_answered_as_if_it_were_the_only_one(task):
 
 
 @pytest.mark.parametrize("task", TEXTS)
+def test_with_slack_nothing_is_asked_that_t_steps_cannot_answer(task):
+    config = tiny(task, "frontier", train__steps=(2, 9), train__slack=1, data__curriculum=0.0)
+    with_slack = Stream(config)
+    without = Stream(changed(config, train__slack=None))
+    fewer = 0
+    for update in range(24):
+        _, num_steps, _ = drawn(config, update)
+        few, all_of_them = with_slack[update], without[update]
+        kept = all_of_them.difficulty < num_steps
+        assert kept.any()
+        for part in ("asked", "labels", "difficulty"):
+            assert torch.equal(getattr(few, part), getattr(all_of_them, part)[kept])
+        fewer += bool((~kept).any())
+        model = DepthRecurrent(config.model)
+        assert set(training_loss(model, few, config, update)[1].num_steps.tolist()) == {num_steps}
+    assert fewer > 5
+
+
+def test_a_batch_with_nothing_easy_is_asked_everything():
+    config = tiny("family", "frontier")
+    lessons = [lesson(config, index) for index in range(1200, 1204)]
+    assert answerable(lessons, 0) == lessons
+    assert [one.asked for one in answerable(lessons, 99)] == [one.asked for one in lessons]
+
+
+@pytest.mark.parametrize("task", TEXTS)
 def test_the_loss_reaches_every_parameter(task):
     config = tiny(task, "frontier")
     model = DepthRecurrent(config.model).train()
@@ -205,8 +231,8 @@ def renamed(question, names):
     return {"facts": [said(fact) for fact in question["facts"]], "query": said(question["query"])}
 
 
-def test_names_mean_nothing_and_there_can_be_any_number_of_them():
-    config = tiny("family", "frontier")
+def test_without_rows_names_mean_nothing_and_there_can_be_any_number_of_them():
+    config = tiny("family", "frontier", model__perception__vocabulary=get_task("family").num_words + 1)
     reasoner = Reasoner(DepthRecurrent(config.model), config)
     (example,) = examples("family", "certified", 2)
     before = reasoner.answer(example.question, 3).probability
@@ -224,6 +250,7 @@ def test_names_mean_nothing_and_there_can_be_any_number_of_them():
     [
         ({"model__perception__kind": "hierarchical"}, "data.questions above 1 needs the perception"),
         ({"data__train_set": 64}, "train_set must be None"),
+        ({"data__questions": 1}, "train.slack needs several questions"),
         ({"model__perception__level_share": 0.9}, "at most 1 together"),
     ],
 )
@@ -239,6 +266,7 @@ def test_sentences_that_do_not_fit_are_refused_before_training(task, tmp_path):
         model__perception__kind="phrases",
         model__perception__words=5,
         data__questions=1,
+        train__slack=None,
     )
     with pytest.raises(ConfigError, match="a sentence has 7 words"):
         train(config, tmp_path / "run")

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
 from math import cos, isfinite, pi
 
 import pytest
@@ -209,16 +208,6 @@ def test_t_is_drawn_evenly_from_its_range():
         )
     assert set(drawn) == {2, 3, 4, 5}
     assert min(drawn.values()) > 70
-
-
-@pytest.mark.parametrize(("slack", "expected"), [(0, {4, 5}), (1, {5}), (9, {5})])
-def test_with_slack_t_is_never_below_the_largest_difficulty(slack, expected):
-    config = tiny("graph", "frontier", train__steps=(2, 5), train__slack=slack)
-    model = DepthRecurrent(config.model)
-    batch = replace(batch_of("graph", examples("graph", "cut", 4)), difficulty=torch.tensor([4]))
-    with torch.no_grad():
-        drawn = {training_loss(model, batch, config, update)[1].num_steps.item() for update in range(60)}
-    assert drawn == expected
 
 
 def test_detached_start_cuts_the_gradient_but_not_the_thought():

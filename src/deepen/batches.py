@@ -7,6 +7,7 @@ that little padding is computed; the batches of a window then come in random ord
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -168,6 +169,23 @@ def lesson(config: RunConfig, index: int) -> Lesson:
     )
 
 
+def drawn(config: RunConfig, update: int) -> tuple[int, int, Random]:
+    """Of one update: torch's seed, T, and the source of whatever else is drawn."""
+    rng = Random(f"{config.seed}/{update}")
+    return rng.getrandbits(63), rng.randint(*config.train.steps), rng
+
+
+def answerable(lessons: Sequence[Lesson], hardest: int) -> list[Lesson]:
+    """The same texts without the questions above `hardest`; with all of them if there are no others."""
+    found = []
+    for one in lessons:
+        asking = zip(one.asked, one.labels, one.difficulties, strict=True)
+        kept = [question for question in asking if question[2] <= hardest]
+        asked, labels, difficulties = zip(*kept, strict=True) if kept else ((), (), ())
+        found.append(replace(one, asked=asked, labels=labels, difficulties=difficulties))
+    return found if any(one.asked for one in found) else list(lessons)
+
+
 class Stream:
     """The training batches of one run, by update number."""
 
@@ -190,6 +208,9 @@ class Stream:
                 self._windows[number] = self._worker.submit(self._window, number)
         self._windows = {number: self._windows[number] for number in (window, window + 1)}
         lessons = self._windows[window].result()[place]
+        slack = self.config.train.slack
+        if slack is not None:
+            lessons = answerable(lessons, drawn(self.config, update)[1] - slack)
         return collate(
             [one.encoded for one in lessons],
             [label for one in lessons for label in one.labels],

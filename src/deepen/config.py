@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-TaskName = Literal["graph", "logic", "family"]
+PaperTask = Literal["graph", "logic", "family"]
+TaskName = Literal[PaperTask, "all"]
 PresetName = Literal["paper", "frontier", "weight-tied", "transformer", "gnn", "act"]
 Range = tuple[int, int]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -202,8 +203,8 @@ class TrainConfig(Record):
     steps: Range
     """T is drawn from this range, ends included, once per batch."""
     slack: Annotated[int, Field(ge=0)] | None = None
-    """T is at least the batch's largest difficulty and so many more, as far as the range allows. None: it
-    does not depend on the difficulty."""
+    """Only questions are asked whose difficulty is below T by at least so much: what cannot be known by then
+    teaches nothing. None: all are, whatever T is."""
     alpha: Share = 0.0
     """Share of per-step supervision in the loss: 0 is silent thinking, 1 is a loss at every step."""
     step_labels: Literal["final", "within"] = "final"
@@ -285,6 +286,8 @@ class RunConfig(Record):
             raise ValueError("data.questions above 1 needs the perception 'phrases'")
         if self.data.questions > 1 and self.data.train_set is not None:
             raise ValueError("data.questions above 1 needs endless fresh examples: train_set must be None")
+        if self.data.questions == 1 and self.train.slack is not None:
+            raise ValueError("train.slack needs several questions a text: data.questions must be above 1")
         return self
 
     @model_validator(mode="after")

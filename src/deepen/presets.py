@@ -131,7 +131,12 @@ def frontier_logic(seed: int = 0) -> RunConfig:
         seed=seed,
         model=ModelConfig(
             perception=PerceptionConfig(
-                kind="phrases", vocabulary=9, words=12, rotary_base=100.0, rotary_share=0.25, level_share=0.25
+                kind="phrases",
+                vocabulary=9,
+                words=12,
+                rotary_base=1000.0,
+                rotary_share=0.25,
+                level_share=0.25,
             ),
             core=CoreConfig(
                 width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
@@ -141,7 +146,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
             distribution="certified", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
         ),
         train=TrainConfig(
-            updates=6_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+            updates=3_000, steps=(2, 14), slack=1, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
         ),
         grid=GridConfig(
             distribution="certified",
@@ -160,14 +165,14 @@ def frontier_family(seed: int = 0) -> RunConfig:
         seed=seed,
         model=ModelConfig(
             perception=PerceptionConfig(
-                kind="phrases", vocabulary=35, words=7, rotary_share=0.0, same_words=True
+                kind="phrases", vocabulary=90, words=7, rotary_share=0.0, same_words=True
             ),
             core=CoreConfig(
                 width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
             ),
         ),
         data=DataConfig(
-            distribution="certified",
+            distribution="certified-drift",
             difficulties=(1, 5),
             curriculum=0.2,
             train_set=None,
@@ -175,12 +180,52 @@ def frontier_family(seed: int = 0) -> RunConfig:
             questions=16,
         ),
         train=TrainConfig(
-            updates=8_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+            updates=4_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
         ),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
             steps=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24),
+            num_examples=2_000,
+        ),
+    )
+
+
+def frontier_all(seed: int = 0) -> RunConfig:
+    """Three tasks told in one language: attention by nesting, by shared words and by what phrases mean."""
+    return RunConfig(
+        task="all",
+        preset="frontier",
+        seed=seed,
+        model=ModelConfig(
+            perception=PerceptionConfig(
+                kind="phrases",
+                vocabulary=49 + 64,  # all words, and names
+                words=12,
+                rotary_base=1000.0,
+                rotary_share=0.25,
+                level_share=0.25,
+                same_words=True,
+            ),
+            core=CoreConfig(
+                width=96, heads=6, feedforward=384, recall=True, state_norm=True, state_noise=0.3
+            ),
+        ),
+        data=DataConfig(
+            distribution="certified",
+            difficulties=(1, 8),
+            curriculum=0.2,
+            train_set=None,
+            batch=48,
+            questions=16,
+        ),
+        train=TrainConfig(
+            updates=8_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+        ),
+        grid=GridConfig(
+            distribution="certified-family",
+            difficulties=(1, 2, 3, 4, 5),
+            steps=(1, 2, 4, 6, 8, 10),
             num_examples=2_000,
         ),
     )
@@ -243,6 +288,7 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("graph", "frontier"): frontier_graph,
     ("logic", "frontier"): frontier_logic,
     ("family", "frontier"): frontier_family,
+    ("all", "frontier"): frontier_all,
     **{(task, name): partial(peer, paper=PAPER[task]) for name, peer in PEERS.items() for task in PAPER},
     ("graph", "gnn"): partial(graph_network, paper=paper_graph),
 }

@@ -9,13 +9,12 @@ import warnings
 from collections.abc import Callable
 from math import cos, isfinite, pi
 from pathlib import Path
-from random import Random
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from deepen.batches import Stream, encode
+from deepen.batches import Stream, drawn, encode
 from deepen.config import ConfigError, RunConfig, TrainConfig
 from deepen.loss import blended_loss, known_within
 from deepen.model import Model
@@ -148,13 +147,8 @@ def _train(
 
 def training_loss(model: Model, batch: Batch, config: RunConfig, update: int) -> tuple[Tensor, Output]:
     """One draw of T, the unroll, and the loss (paper, "Training Step with Silent Thinking")."""
-    rng = Random(f"{config.seed}/{update}")
-    torch.manual_seed(rng.getrandbits(63))
-    fewest, most = config.train.steps
-    if config.train.slack is not None:
-        assert batch.difficulty is not None
-        fewest = min(max(fewest, int(batch.difficulty.max()) + config.train.slack), most)
-    num_steps = rng.randint(fewest, most)
+    seed, num_steps, rng = drawn(config, update)
+    torch.manual_seed(seed)
     step, scene = model.begin(batch)
     start, taken = None, 0
     if rng.random() < config.train.detached_start and num_steps > 1:

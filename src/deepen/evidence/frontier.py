@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from deepen.config import RunConfig, TaskName, changed
+from deepen.config import PaperTask, RunConfig, changed
 from deepen.evidence.noise import Compared, of_seeds, of_share, sampling_error
 from deepen.evidence.piece import (
     Claim,
@@ -39,7 +39,7 @@ LATER = {"graph": (30, 40, 60, 80, 100), "logic": (40,), "family": (40,)}  # the
 class Frontier(Piece):
     """One task's heatmap."""
 
-    def __init__(self, task: TaskName) -> None:
+    def __init__(self, task: PaperTask) -> None:
         self.task = task
         self.tasks = (task,)
         self.name = f"frontier-{task}"

@@ -20,7 +20,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from deepen.batches import collate
-from deepen.config import RunConfig, TaskName, changed
+from deepen.config import PaperTask, RunConfig, changed
 from deepen.evidence.noise import Compared, Estimate, of_seeds
 from deepen.evidence.piece import SEEDS, Claim, Evidence, Job, Piece, Plan, Row, Verdict
 from deepen.evidence.published import published_figures
@@ -34,7 +34,7 @@ from deepen.tasks import examples, get_task
 
 BIASES = (-2.0, 0.0, None)
 SCALES = (1e-4, None)
-MEASURED: tuple[TaskName, ...] = ("graph", "logic")
+MEASURED: tuple[PaperTask, ...] = ("graph", "logic")
 PANELS = (("initial", "logic"), ("initial", "graph"), ("trained", "graph"))
 UPDATES_ON_TWO_CORES = 1_000
 AT = 20  # the T of the paper's example
@@ -199,7 +199,7 @@ def predicted(bias: float, num_steps: int) -> float:
     return (1 + exp(bias)) ** -num_steps
 
 
-def _configs(task: TaskName, plan: Plan, seed: int) -> list[RunConfig]:
+def _configs(task: PaperTask, plan: Plan, seed: int) -> list[RunConfig]:
     config = plan.fitted(get_preset(task, "paper", seed))
     return [
         changed(config, model__core__gate_bias=bias, model__core__layer_scale=scale)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
-from deepen.config import Record, RunConfig, TaskName, changed, explain
+from deepen.config import PaperTask, Record, RunConfig, changed, explain
 from deepen.evidence.noise import Compared
 from deepen.model import Model
 from deepen.presets import get_preset
@@ -25,7 +25,7 @@ Distribution = Literal["paper", "certified"]
 Verdict = Literal["confirmed", "confirmed, with a caveat", "not confirmed", "not tested"]
 Row = dict[str, Any]
 SEEDS = (42, 43, 44)
-TASKS: tuple[TaskName, ...] = ("graph", "logic", "family")
+TASKS: tuple[PaperTask, ...] = ("graph", "logic", "family")
 
 SMOKE = {
     "model__core__width": 32,
@@ -44,7 +44,7 @@ class Plan(Record):
 
     budget: Budget = "cpu"
     distribution: Distribution = "paper"
-    tasks: tuple[TaskName, ...] = TASKS
+    tasks: tuple[PaperTask, ...] = TASKS
     seeds: tuple[int, ...] | None = None
     """None: three; within the budget of a CPU one on texts and on certified examples."""
 
@@ -148,7 +148,7 @@ class Piece(ABC):
 
     name: str
     title: str
-    tasks: tuple[TaskName, ...] = TASKS
+    tasks: tuple[PaperTask, ...] = TASKS
     """The tasks it asks questions of; none if it only measures a core."""
 
     def jobs(self, plan: Plan) -> list[Job]:

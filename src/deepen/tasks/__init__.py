@@ -1,11 +1,12 @@
 """The registry of tasks. Adding a task is one file and one line here."""
 
+from deepen.tasks.all import All
 from deepen.tasks.family import Family
 from deepen.tasks.graph import Graph
 from deepen.tasks.logic import Logic
 from deepen.tasks.task import Example, QuestionError, Split, Task
 
-TASKS: dict[str, Task] = {task.name: task for task in (Graph(), Logic(), Family())}
+TASKS: dict[str, Task] = {task.name: task for task in (Graph(), Logic(), Family(), All())}
 
 
 def get_task(name: str) -> Task:

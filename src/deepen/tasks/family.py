@@ -10,7 +10,7 @@ Names are exchangeable: a question may use any, up to as many as the model has n
 `certified` has a twin chain beside the true one, of the same length, whose hops are the same but for
 one, and further decoy chains of that length, some growing out of it, until every text has 28 facts.
 In the negative of a pair the two chains have changed relations, so every count of words and names is
-the same. Hops are -2 to 2 in any order and sums stay in that range at every depth. What a part of both
+the same. Hops are -2 to 2 in any order and the whole sums stay in that range. What a part of both
 chains still gives away (a sum may leave the claim out of reach) is `chance_after`, exactly.
 """
 
@@ -31,6 +31,7 @@ MAX_OFFSET = 12
 SUBJECT, RELATION, OTHER = 0, 3, 5  # places in a sentence
 CERTIFIED_FACTS = 28  # of every certified text up to 12 hops
 CERTIFIED_RANGE = 2  # certified hops and sums are offsets from -2 to 2
+DRIFTS = ((-2, 0), (-2, 2), (0, 2))
 NAMES = [
     *("Alice", "Bob", "Carol", "David", "Eve", "Frank", "Grace", "Henry", "Irene", "Jack"),
     *("Karen", "Leo", "Mary", "Nathan", "Olivia", "Paul", "Quinn", "Rachel", "Sam", "Tina"),
@@ -71,6 +72,7 @@ class Family(Task):
             "paper": _sample_paper,
             "certified": _sample_certified,
             "certified-apex": partial(_sample_certified, apex=True),
+            "certified-drift": partial(_sample_certified, drift=True),
         }
 
     def verify(self, question: Any) -> bool:
@@ -258,8 +260,13 @@ def _sentence(subject: str, relation: str, other: str) -> str:
     return f"{subject} is the {relation} of {other}"
 
 
-def _sample_certified(rng: Random, depth: int, positive: bool, split: Split, apex: bool = False) -> Example:
-    """A true chain, its twin, and decoy chains; `apex` sorts the hops of each chain, ups first."""
+def _sample_certified(
+    rng: Random, depth: int, positive: bool, split: Split, apex: bool = False, drift: bool = False
+) -> Example:
+    """A true chain, its twin, and decoy chains; `apex` sorts the hops of each chain, ups first.
+
+    With `drift` most decoy chains go one way: as a lesson, short chains then have the sums of long ones.
+    """
     num_facts = max(CERTIFIED_FACTS, 2 * depth + 4)
     num_chains = num_facts // depth
     lengths = [depth] * num_chains + [num_facts % depth] * (num_facts % depth > 0)
@@ -268,7 +275,9 @@ def _sample_certified(rng: Random, depth: int, positive: bool, split: Split, ape
     names = rng.sample(NAMES + MORE_NAMES, sum(lengths) + len(lengths))
     right, wrong = _twin_hops(rng, depth)
     hops = [right, wrong] if positive else [wrong, right]
-    hops += [[rng.randint(-CERTIFIED_RANGE, CERTIFIED_RANGE) for _ in range(n)] for n in lengths[2:]]
+    for length in lengths[2:]:
+        low, high = rng.choice(DRIFTS) if drift else (-CERTIFIED_RANGE, CERTIFIED_RANGE)
+        hops.append([rng.randint(low, high) for _ in range(length)])
     chains: list[list[str]] = []
     facts: list[str] = []
     for number, (length, offsets) in enumerate(zip(lengths, hops, strict=True)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 
 from deepen.audit import audit
-from deepen.config import TaskName
+from deepen.config import PaperTask
 from deepen.console import errors_in_one_line, fail, make_folder, say
 from deepen.presets import get_preset
 from deepen.progress import Bar
@@ -19,7 +19,7 @@ from deepen.runs import write_atomically
 class AuditCommand:
     """Measure what shortcuts score on a task, write audit.json, draw audit.png."""
 
-    task: tyro.conf.Positional[TaskName]
+    task: tyro.conf.Positional[PaperTask]
     """The task to audit."""
     distribution: str = "paper"
     """Which of the task's generators makes the examples."""

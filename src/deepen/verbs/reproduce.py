@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from deepen.config import TaskName
+from deepen.config import PaperTask
 from deepen.console import errors_in_one_line, fail, say
 from deepen.evidence import PIECES
 from deepen.evidence.pages import judged
@@ -29,7 +29,7 @@ class ReproduceCommand:
     seeds: tuple[int, ...] | None = None
     """Seeds to train; by default 42 43 44, and 42 alone on texts and certified examples unless the budget is
     paper. Controls and what is ablated after training use the first."""
-    tasks: tuple[TaskName, ...] = TASKS
+    tasks: tuple[PaperTask, ...] = TASKS
     """The tasks, where a piece has several."""
     runs: Path = Path("runs")
     """The folder of run folders; finished runs in it are used again."""

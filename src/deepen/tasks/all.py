@@ -1,0 +1,100 @@
+"""All three tasks at once, told in one language, so that one model can learn them with one set of weights.
+
+    {"edges": [["a", "b"]], "source": "a", "target": "b"}          a graph
+    !(T&F)                                                         an expression
+    {"facts": ["Ann is the parent of Bo"], "query": "Bo is the child of Ann"}
+
+A question is a question of one of the tasks, and shows by its form of which. The words of the tasks have
+numbers of their own; names, of nodes or people, are the same names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from deepen.shapes import Encoded, Lesson
+from deepen.tasks.family import Family
+from deepen.tasks.graph import Graph
+from deepen.tasks.logic import IDS as SYMBOLS
+from deepen.tasks.logic import Logic
+from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
+
+# How hard a task's questions get in the mixture (as hard as in the published training).
+MIXTURE: dict[Task, int] = {Graph(): 5, Logic(): 8, Family(): 5}
+LESSONS = {"graph": "certified", "logic": "certified", "family": "certified-drift"}
+OFTEN = {"graph": 1, "logic": 1, "family": 3}  # family is the slowest to learn
+# How many words of other tasks come before the words of each; the number 0 is no word in any.
+BEFORE = dict(zip(MIXTURE, accumulate((task.num_words - 1 for task in MIXTURE), initial=0), strict=False))
+
+
+class All(Task):
+    name = "all"
+    difficulty_name = "hops or depth"
+    too_many = "names"
+    num_words = 1 + sum(task.num_words - 1 for task in MIXTURE)
+
+    @property
+    def samplers(self) -> Mapping[str, Sampler]:
+        single = {f"certified-{task.name}": task.samplers["certified"] for task in MIXTURE}
+        return {"certified": _sample_mixture, **single}
+
+    def verify(self, question: Any) -> bool:
+        return _task_of(question).verify(question)
+
+    def certifies(self, example: Example) -> bool:
+        return _task_of(example.question).certifies(example)
+
+    def encode(self, question: Any) -> Encoded:
+        raise ValueError("task 'all' is told in phrases only: its perception must be 'phrases'")
+
+    def phrases(self, question: Any, words: int) -> Encoded:
+        task = _task_of(question)
+        return _translated(task, task.phrases(question, words))
+
+    def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
+        task = _task_of(example.question)
+        found = task.lesson(example, words, num, min(hardest, MIXTURE[task]), rng)
+        return replace(found, encoded=_translated(task, found.encoded))
+
+    def parse(self, text: str) -> Any:
+        """As the task whose form the text has: JSON, symbols, or sentences."""
+        if text.lstrip().startswith("{"):
+            return Graph().parse(text)  # JSON; a family's question can be written so as well
+        return text if set(text) <= {*SYMBOLS, " "} else Family().parse(text)
+
+
+def _task_of(question: Any) -> Task:
+    keys = set(question) if isinstance(question, Mapping) else set()
+    graph, logic, family = MIXTURE
+    if isinstance(question, str):
+        return logic
+    if keys & {"facts", "query"}:
+        return family
+    if keys & {"edges", "source", "target"}:
+        return graph
+    raise QuestionError(
+        "a question is a string like '!(T&F)|T', or a mapping with 'edges', 'source' and 'target', or with"
+        f" 'facts' and 'query'; got {sorted(map(str, keys)) if keys else type(question).__name__}"
+    )
+
+
+def _sample_mixture(rng: Random, difficulty: int, positive: bool, split: Split) -> Example:
+    """A certified example of one of the tasks whose published training goes so deep."""
+    deep_enough = [task for task, hardest in MIXTURE.items() if difficulty <= hardest]
+    if not deep_enough:
+        deepest = max(MIXTURE.values())
+        single = ", ".join(f"certified-{task.name}" for task in MIXTURE)
+        raise ValueError(f"the mixture ends at difficulty {deepest}: try {single}")
+    (task,) = rng.choices(deep_enough, [OFTEN[task.name] for task in deep_enough])
+    return task.samplers[LESSONS[task.name]](rng, difficulty, positive, split)
+
+
+def _translated(task: Task, encoded: Encoded) -> Encoded:
+    """The same phrases in the words of all tasks."""
+    tokens = encoded.tokens
+    shift = np.where(tokens < task.num_words, BEFORE[task], All.num_words - task.num_words)
+    return replace(encoded, tokens=np.where(tokens == 0, 0, tokens + shift))
