@@ -1,0 +1,137 @@
+"""The three tasks as one: every question keeps its meaning, and no two words of different tasks are alike."""
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+from conftest import THREE, tiny
+
+from deepen.batches import Stream
+from deepen.config import ConfigError, changed
+from deepen.model import DepthRecurrent
+from deepen.reasoner import Reasoner
+from deepen.runs import load_model
+from deepen.tasks import QuestionError, examples, get_task
+from deepen.train import train
+
+ALL = get_task("all")
+
+
+def certified(task, difficulty, num):
+    return examples("all", f"certified-{task}", difficulty, num=num)
+
+
+def form(question):
+    if isinstance(question, str):
+        return "logic"
+    return "graph" if "edges" in question else "family"
+
+
+@pytest.mark.parametrize("task", THREE)
+def test_questions_of_one_task_are_answered_by_it(task):
+    own = get_task(task)
+    for difficulty in (1, 4, 9):
+        for example in certified(task, difficulty, 40):
+            assert form(example.question) == task
+            assert ALL.verify(example.question) == own.verify(example.question) == example.label
+            assert ALL.certifies(example)
+
+
+def test_the_mixture_goes_as_deep_as_the_published_training_of_each_task():
+    seen = {
+        difficulty: Counter(form(one.question) for one in examples("all", "certified", difficulty, num=400))
+        for difficulty in (1, 5, 6, 8)
+    }
+    assert set(seen[1]) == set(seen[5]) == set(THREE)
+    assert min(seen[5].values()) > 40
+    assert set(seen[6]) == set(seen[8]) == {"logic"}
+    for difficulty in (1, 5):
+        for example in examples("all", "certified", difficulty, num=100):
+            assert ALL.verify(example.question) == example.label
+            assert ALL.certifies(example)
+    with pytest.raises(ValueError, match="ends at difficulty 8: try certified-graph"):
+        examples("all", "certified", 9)
+
+
+def test_words_keep_apart_and_names_are_shared():
+    words, names = {}, {}
+    for task in THREE:
+        own = get_task(task)
+        translation = {}
+        for example in certified(task, 5, 60):
+            before, after = own.phrases(example.question, 12), ALL.phrases(example.question, 12)
+            assert np.array_equal(before.level, after.level)
+            assert before.num_asking == after.num_asking
+            pairs = zip(before.tokens.flatten().tolist(), after.tokens.flatten().tolist(), strict=True)
+            for number, translated in pairs:
+                assert translation.setdefault(number, translated) == translated
+        assert translation.pop(0) == 0
+        assert len(set(translation.values())) == len(translation)
+        words[task] = {after for before, after in translation.items() if before < own.num_words}
+        names[task] = {after for before, after in translation.items() if before >= own.num_words}
+    assert all(max(words[task]) < ALL.num_words for task in THREE)
+    assert not words["graph"] & words["logic"]
+    assert not words["graph"] & words["family"]
+    assert not words["logic"] & words["family"]
+    assert not names["logic"]
+    assert min(names["graph"]) == ALL.num_words
+    assert names["graph"] & names["family"]
+
+
+def test_lessons_stay_within_the_range_of_their_task():
+    for task, hardest in (("graph", 5), ("logic", 8), ("family", 5)):
+        asked = [
+            difficulty
+            for number, example in enumerate(certified(task, 5, 40))
+            for difficulty in ALL.lesson(example, 12, 16, 8, Random(number)).difficulties
+        ]
+        assert max(asked) <= hardest
+        assert len(asked) > 300
+
+
+def test_what_is_typed_is_read_by_its_form():
+    assert ALL.parse("!(T & F)") == "!(T & F)"
+    assert ALL.parse(' {"edges": [[1, 2]], "source": 1, "target": 2}')["source"] == 1
+    typed = ALL.parse("Ann is the parent of Bo. Ann is the parent of Bo?")
+    assert typed == {"facts": ["Ann is the parent of Bo"], "query": "Ann is the parent of Bo"}
+
+
+@pytest.mark.parametrize(
+    ("question", "message"),
+    [
+        (3, "a question is a string like .*got int"),
+        ({"nodes": []}, r"got \['nodes'\]"),
+        ({"edges": [[1, 2]], "source": 1}, "no 'target'"),
+        ({"facts": []}, "a mapping with 'facts' and 'query'"),
+        ("T&", "the expression ends"),
+    ],
+)
+def test_a_bad_question_is_explained(question, message):
+    with pytest.raises(QuestionError, match=message):
+        ALL.phrases(question, 12)
+
+
+def test_other_perceptions_are_refused_before_training(tmp_path):
+    config = changed(
+        tiny("all", "frontier"),
+        model__perception__kind="unstructured",
+        data__questions=1,
+        train__slack=None,
+    )
+    with pytest.raises(ConfigError, match="told in phrases only"):
+        train(config, tmp_path / "run")
+
+
+def test_one_model_trains_on_all_and_answers_all(tmp_path):
+    config = tiny("all", "frontier", train__updates=4, data__curriculum=0.0, data__batch=24)
+    batch = Stream(config)[0]
+    assert batch.asked is not None
+    train(config, tmp_path / "run")
+    model, loaded = load_model(tmp_path / "run")
+    assert isinstance(model, DepthRecurrent)
+    reasoner = Reasoner(model, loaded)
+    asked = [example.question for task in THREE for example in certified(task, 3, 4)]
+    together = reasoner.answer_many(asked, steps=5)
+    for question, answer in zip(asked, together, strict=True):
+        assert answer.probability == pytest.approx(reasoner.answer(question, 5).probability, abs=1e-5)
