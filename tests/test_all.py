@@ -9,6 +9,7 @@ from conftest import THREE, tiny
 
 from deepen.batches import Stream
 from deepen.config import ConfigError, changed
+from deepen.grid import measure
 from deepen.model import DepthRecurrent
 from deepen.reasoner import Reasoner
 from deepen.runs import load_model
@@ -50,7 +51,7 @@ def test_the_mixture_goes_as_deep_as_the_published_training_of_each_task():
         for example in examples("all", "certified", difficulty, num=100):
             assert ALL.verify(example.question) == example.label
             assert ALL.certifies(example)
-    with pytest.raises(ValueError, match="ends at difficulty 8: try certified-graph"):
+    with pytest.raises(ValueError, match="ends at 8: try one of certified-graph"):
         examples("all", "certified", 9)
 
 
@@ -123,6 +124,12 @@ def test_other_perceptions_are_refused_before_training(tmp_path):
         train(config, tmp_path / "run")
 
 
+def test_the_mixture_is_not_measured_as_one(tmp_path):
+    config = tiny("all", "frontier", grid__distribution="certified")
+    with pytest.raises(ConfigError, match="measure one of certified-graph, certified-logic"):
+        train(config, tmp_path / "run")
+
+
 def test_one_model_trains_on_all_and_answers_all(tmp_path):
     config = tiny("all", "frontier", train__updates=4, data__curriculum=0.0, data__batch=24)
     batch = Stream(config)[0]
@@ -131,6 +138,11 @@ def test_one_model_trains_on_all_and_answers_all(tmp_path):
     model, loaded = load_model(tmp_path / "run")
     assert isinstance(model, DepthRecurrent)
     reasoner = Reasoner(model, loaded)
+    for task in THREE:
+        grid = changed(config, grid__distribution=f"certified-{task}", grid__difficulties=(1, 3)).grid
+        measured = measure(model, config, grid)
+        assert measured.cell(3, 1).ceiling < 0.8
+        assert measured.cell(3, 6).ceiling == 1
     asked = [example.question for task in THREE for example in certified(task, 3, 4)]
     together = reasoner.answer_many(asked, steps=5)
     for question, answer in zip(asked, together, strict=True):

@@ -75,7 +75,8 @@ def measure(
 ) -> Grid:
     """Measure a grid; `watch` is told how many questions have been answered."""
     model.eval()
-    best = ceiling(run.task, config.distribution, run.data.difficulties, config.difficulties)
+    source = get_task(run.task).source(config.distribution)
+    best = ceiling(*source, run.data.difficulties, config.difficulties)
     rows: dict[int, list[Cell]] = {}
     for difficulty in config.difficulties:
         before = len(rows) * config.num_examples

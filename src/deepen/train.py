@@ -196,6 +196,8 @@ def _check(config: RunConfig) -> None:
     tested = [("test", config.grid.distribution, difficulty) for difficulty in config.grid.difficulties]
     for split, distribution, difficulty in trained + tested:
         try:
+            if split == "test":
+                task.source(distribution)
             example = task.example(distribution, cast(Split, split), config.seed, difficulty, 0)
             encode(task, example.question, config.model.perception)
         except ValueError as error:

@@ -42,6 +42,12 @@ class All(Task):
         single = {f"certified-{task.name}": task.samplers["certified"] for task in MIXTURE}
         return {"certified": _sample_mixture, **single}
 
+    def source(self, distribution: str) -> tuple[str, str]:
+        if distribution == "certified":
+            raise ValueError(f"the mixture is for training: measure one of {_listed_singles()}")
+        certified, _, task = distribution.partition("-")
+        return task, certified
+
     def verify(self, question: Any) -> bool:
         return _task_of(question).verify(question)
 
@@ -86,11 +92,13 @@ def _sample_mixture(rng: Random, difficulty: int, positive: bool, split: Split) 
     """A certified example of one of the tasks whose published training goes so deep."""
     deep_enough = [task for task, hardest in MIXTURE.items() if difficulty <= hardest]
     if not deep_enough:
-        deepest = max(MIXTURE.values())
-        single = ", ".join(f"certified-{task.name}" for task in MIXTURE)
-        raise ValueError(f"the mixture ends at difficulty {deepest}: try {single}")
+        raise ValueError(f"the mixture ends at {max(MIXTURE.values())}: try one of {_listed_singles()}")
     (task,) = rng.choices(deep_enough, [OFTEN[task.name] for task in deep_enough])
     return task.samplers[LESSONS[task.name]](rng, difficulty, positive, split)
+
+
+def _listed_singles() -> str:
+    return ", ".join(f"certified-{task.name}" for task in MIXTURE)
 
 
 def _translated(task: Task, encoded: Encoded) -> Encoded:

@@ -53,6 +53,10 @@ class Task(ABC):
     def samplers(self) -> Mapping[str, Sampler]:
         """The task's distributions by name."""
 
+    def source(self, distribution: str) -> tuple[str, str]:
+        """Task and distribution whose shortcuts these examples have."""
+        return self.name, distribution
+
     @abstractmethod
     def verify(self, question: Any) -> bool:
         """The true answer, found without any of the sampler's code."""
