@@ -31,7 +31,7 @@ MAX_OFFSET = 12
 SUBJECT, RELATION, OTHER = 0, 3, 5  # places in a sentence
 CERTIFIED_FACTS = 28  # of every certified text up to 12 hops
 CERTIFIED_RANGE = 2  # certified hops and sums are offsets from -2 to 2
-DRIFTS = ((-2, 0), (-2, 2), (0, 2))
+CERTIFIED_HOPS = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
 NAMES = [
     *("Alice", "Bob", "Carol", "David", "Eve", "Frank", "Grace", "Henry", "Irene", "Jack"),
     *("Karen", "Leo", "Mary", "Nathan", "Olivia", "Paul", "Quinn", "Rachel", "Sam", "Tina"),
@@ -212,7 +212,7 @@ def _sentence_ids(subject: int, relation: str, other: int, end: str) -> list[int
 def _wrong_claim(rng: Random, total: int) -> int:
     """Half of the time one generation off, else any other of those that certified questions claim."""
     near = [total - 1, total + 1]
-    plausible = [claim for claim in range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1) if claim != total]
+    plausible = [claim for claim in CERTIFIED_HOPS if claim != total]
     return rng.choice([claim for claim in rng.choice((near, plausible)) if claim in WORDS])
 
 
@@ -265,7 +265,8 @@ def _sample_certified(
 ) -> Example:
     """A true chain, its twin, and decoy chains; `apex` sorts the hops of each chain, ups first.
 
-    With `drift` most decoy chains go one way: as a lesson, short chains then have the sums of long ones.
+    With `drift` decoy chains go one way, then perhaps another: as a lesson, short ones then pass through the
+    sums of long ones, there and back.
     """
     num_facts = max(CERTIFIED_FACTS, 2 * depth + 4)
     num_chains = num_facts // depth
@@ -276,8 +277,7 @@ def _sample_certified(
     right, wrong = _twin_hops(rng, depth)
     hops = [right, wrong] if positive else [wrong, right]
     for length in lengths[2:]:
-        low, high = rng.choice(DRIFTS) if drift else (-CERTIFIED_RANGE, CERTIFIED_RANGE)
-        hops.append([rng.randint(low, high) for _ in range(length)])
+        hops.append(_drifting(rng, length) if drift else [rng.choice(CERTIFIED_HOPS) for _ in range(length)])
     chains: list[list[str]] = []
     facts: list[str] = []
     for number, (length, offsets) in enumerate(zip(lengths, hops, strict=True)):
@@ -296,9 +296,17 @@ def _sample_certified(
     return Example(question=question, label=positive, difficulty=depth, certificate=certificate)
 
 
+def _drifting(rng: Random, length: int) -> list[int]:
+    """Hops of one direction or of any, and from some hop on of another."""
+    ways = (range(-CERTIFIED_RANGE, 1), range(CERTIFIED_RANGE + 1), CERTIFIED_HOPS)
+    before, after = rng.choice(ways), rng.choice(ways)
+    turn = rng.randint(1, length)
+    return [rng.choice(before if place < turn else after) for place in range(length)]
+
+
 def _twin_hops(rng: Random, depth: int) -> tuple[list[int], list[int]]:
     """Hops of two chains that differ in one place; both sums are in range."""
-    values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
+    values = CERTIFIED_HOPS
     while True:
         right = [rng.choice(values) for _ in range(depth)]
         place = rng.randrange(depth)
@@ -308,7 +316,7 @@ def _twin_hops(rng: Random, depth: int) -> tuple[list[int], list[int]]:
 
 def _replacements(total: int, hop: int) -> list[int]:
     """What one hop of a chain may be exchanged for: its neighbours, if hop and sum stay in range."""
-    values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
+    values = CERTIFIED_HOPS
     return [hop + step for step in (-1, 1) if hop + step in values and total + step in values]
 
 
@@ -319,7 +327,7 @@ def chance_after(depth: int, num_hops: int) -> float:
     both partial sums, and the hop that was exchanged if it is among those seen. The negative twin
     shows the same with right and wrong in exchanged places.
     """
-    values = range(-CERTIFIED_RANGE, CERTIFIED_RANGE + 1)
+    values = CERTIFIED_HOPS
     N: list[Counter[int]] = [Counter({0: 1})]  # N[j][s] chains of j hops sum to s
     for _ in range(depth):
         N.append(Counter())
