@@ -12,6 +12,7 @@ from deepen.batches import Stream, answerable, collate, drawn, encode, lesson, t
 from deepen.blocks import rotary_table
 from deepen.config import ConfigError, changed
 from deepen.model import DepthRecurrent
+from deepen.peers import build
 from deepen.perception import likeness
 from deepen.presets import get_preset
 from deepen.reasoner import Reasoner
@@ -308,3 +309,19 @@ def test_what_else_is_asked_about_a_graph_is_true_and_not_harder():
                 num_false += 1
     assert set(distances) == {1, 2, 3, 4}
     assert 0.4 < num_false / (60 * 16) < 0.6
+
+
+def test_adaptive_time_can_be_asked_several_questions_a_text():
+    plain = {"recall": False, "state_norm": False, "state_noise": 0.0}
+    config = tiny(
+        "family",
+        "frontier",
+        **{f"model__core__{name}": value for name, value in plain.items()},
+        model__act={"cap": 6},
+    )
+    model = build(config.model)
+    batch = Stream(config)[30]
+    loss, output = training_loss(model.train(), batch, config, 30)
+    assert len(output.answer) == len(batch.labels) > config.data.batch
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())

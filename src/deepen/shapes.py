@@ -89,7 +89,7 @@ class Scene:
     def everywhere(self, true: Tensor) -> Tensor:
         """(questions,): whether (B, L) booleans are true at every position of a question."""
         if self.graphs is None:
-            return (true | ~self.valid).all(dim=-1)
+            return (true | ~self.valid).all(dim=-1)[self.rows[:, 0]]
         num_false = torch.zeros(len(self.read_at), device=true.device)
         return num_false.index_add_(0, self.graphs.owner[: true.shape[1]], (~true[0]).float()) == 0
 

@@ -86,7 +86,8 @@ class ActStep:
         """
         hidden, chosen = state.hidden, torch.arange(running.numel(), device=running.device).view_as(running)
         frozen = first(hidden, num)
-        if num == scene.first.shape[1]:  # else it is the unroll that leaves positions out
+        # Else it is the unroll that leaves positions out, or a row has several questions and none can leave.
+        if num == scene.first.shape[1] and scene.asked_in is None:
             busy = (~scene.everywhere(~running)).nonzero().squeeze(1)
             scene, pick = scene.select(busy)
             hidden, running, chosen, num = pick(hidden), pick(running), pick(chosen), pick(running).shape[1]
