@@ -2,7 +2,8 @@
 
 It looks at the whole question (mean and largest value of every channel over its positions, of the state
 and of its last move) and is trained, with the model frozen, on the model's own training examples: it
-should stop once as many steps are taken as the example needs. What it does on longer ones, nobody told it.
+should stop once as many steps are taken as training allows an example before it is asked. What it does on
+longer ones, nobody told it.
 """
 
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def fit_head(model: Model, config: RunConfig, updates: int = 300, seed: int = 0)
         assert batch.difficulty is not None
         losses = []
         for t, (before, after, scene) in enumerate(_way(model, batch, most), start=1):
-            enough = (batch.difficulty <= t).float()
+            enough = (batch.difficulty + (config.train.slack or 0) <= t).float()
             losses.append(cross_entropy(head(before, after, scene), enough))
         optimiser.zero_grad()
         torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]

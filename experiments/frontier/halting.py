@@ -1,0 +1,274 @@
+"""When to stop: rules that decide for each question, beside the best fixed T, the oracle and ACT.
+
+    python experiments/frontier/halting.py [TASK ...] [--seeds 0 1 2] [--num 2000] [--runs RUNS]
+
+Needs the runs of specialists.py, which it trains if they are missing. One unroll of every test question
+keeps the answer after each step and who would have stopped there; a rule is then a way to read these.
+Writes halting.json, halting.png and the table between the markers of README.md.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deepen.batches import encode, in_batches
+from deepen.config import RunConfig, changed
+from deepen.halting import LearnedHalting, fit_head
+from deepen.model import Model
+from deepen.peers import build
+from deepen.presets import get_preset
+from deepen.progress import Bar
+from deepen.report import fill_page, save_figure
+from deepen.runs import load_model, write_atomically
+from deepen.shapes import State
+from deepen.tasks import Example, examples, get_task
+from deepen.train import train
+from deepen.unroll import AnswerConvergence, HaltingRule
+
+HERE = Path(__file__).parent
+STORED = HERE / "halting.json"
+DIFFICULTIES = {  # in the training range, and beyond it
+    "graph": ((1, 2, 3, 4, 5), (8, 12, 24, 40)),
+    "logic": ((1, 2, 4, 6, 8), (10, 14, 20, 32)),
+    "family": ((1, 2, 3, 4, 5), (6, 7, 9, 12)),
+}
+RULES = ("best fixed T", "oracle", "state", "answer", "learned head", "ACT")
+ACT_CAP = {"graph": 12, "logic": 14, "family": 11}  # in training; in the test it has as many as the others
+ACT_UPDATES = {"graph": 1_200, "logic": 1_500, "family": 1_500}
+
+
+def stops(wants: Tensor, patience: int) -> Tensor:
+    """The step at which each of (n, T) rows has been true so often in a row; T if never."""
+    in_a_row = torch.zeros(len(wants), dtype=torch.long)
+    found = torch.full((len(wants),), wants.shape[1])
+    for t, now in enumerate(wants.unbind(dim=1), start=1):
+        in_a_row = torch.where(now, in_a_row + 1, 0)
+        found = torch.where((in_a_row >= patience) & (found == wants.shape[1]), t, found)
+    return found
+
+
+@torch.no_grad()
+def way(
+    model: Model, config: RunConfig, asked: list[Example], most: int, rules: dict[str, HaltingRule]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """(n, T): whether the answer after each step is right, and for each rule whether it wants to stop."""
+    task = get_task(config.task)
+    encoded = [encode(task, one.question, config.model.perception) for one in asked]
+    right = torch.zeros(len(asked), most, dtype=torch.bool)
+    wants = {name: torch.zeros_like(right) for name in rules}
+    for places, batch in in_batches(encoded, [one.label for one in asked], config.model.core.feedforward):
+        step, scene = model.begin(batch)
+        before = State(hidden=scene.first)
+        for t in range(most):
+            after = step(before, scene, t + 1, before.hidden.shape[1])
+            right[places, t] = (model.read(after, scene) > 0) == (batch.labels > 0.5)
+            for name, rule in rules.items():
+                wants[name][places, t] = rule.wants_to_stop(before, after, scene)
+            before = after
+    return right, wants
+
+
+def distribution(task: str) -> str:
+    return "cut" if task == "graph" else "certified"
+
+
+def compare(model: Model, config: RunConfig, num: int, watch: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Every rule on every difficulty; what is chosen is chosen on validation examples."""
+    task = config.task
+    inside, beyond = DIFFICULTIES[task]
+    head = fit_head(model, config)
+    found = []
+    for place, difficulty in enumerate((*inside, *beyond), start=1):
+        most = 3 * difficulty + 16
+        convergence = model.halting(most)
+        rules: dict[str, HaltingRule] = {
+            "state": convergence,
+            "answer": AnswerConvergence(most, model.read),
+            "learned head": LearnedHalting(most, head),
+        }
+        chosen_on = examples(task, distribution(task), difficulty, num=num // 4, split="valid")
+        best = int(way(model, config, chosen_on, most, {})[0].float().mean(dim=0).argmax()) + 1
+        asked = examples(task, distribution(task), difficulty, num=num)
+        right, wants = way(model, config, asked, most, rules)
+        taken = {name: stops(wants[name], rule.patience or 1) for name, rule in rules.items()}
+        taken["best fixed T"] = torch.full((num,), best)
+        # On texts reading the words and comparing takes two steps more than the chain is long.
+        taken["oracle"] = torch.full((num,), difficulty + (0 if task == "graph" else 2))
+        for name, steps in taken.items():
+            found.append(
+                {
+                    "task": task,
+                    "seed": config.seed,
+                    "difficulty": difficulty,
+                    "in_range": difficulty in inside,
+                    "rule": name,
+                    "accuracy": right.gather(1, steps[:, None] - 1).float().mean().item(),
+                    "steps": steps.float().mean().item(),
+                    "fewest": int(steps.min()),
+                    "num": num,
+                }
+            )
+        watch(place)
+    return found
+
+
+def adaptive(config: RunConfig, runs: Path) -> Model:
+    """The same perception and data; the core that ACT goes with; its cap lifted for the test."""
+    core = {"recall": False, "state_norm": False, "state_noise": 0.0, "gate_bias": None}
+    cap = ACT_CAP[config.task]
+    trained = changed(
+        config,
+        preset="act",
+        **{f"model__core__{name}": value for name, value in core.items()},
+        model__act={"cap": cap},
+        train__steps=(cap, cap),
+        train__updates=ACT_UPDATES[config.task],
+    )
+    path = runs / trained.run_name
+    with Bar(f"training {trained.run_name}", trained.train.updates) as bar:
+        train(trained, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
+    model, _ = load_model(path)
+    lifted = changed(trained, model__act={"cap": 3 * max(DIFFICULTIES[config.task][1]) + 16})
+    without_cap = build(lifted.model)
+    without_cap.load_state_dict(model.state_dict())
+    return without_cap.eval()
+
+
+def measure_adaptive(config: RunConfig, runs: Path, num: int) -> list[dict[str, Any]]:
+    """ACT stops by itself; its steps are those until the last position has halted."""
+    model = adaptive(config, runs)
+    inside, beyond = DIFFICULTIES[config.task]
+    found = []
+    for difficulty in (*inside, *beyond):
+        asked = examples(config.task, distribution(config.task), difficulty, num=num)
+        task = get_task(config.task)
+        encoded = [encode(task, one.question, config.model.perception) for one in asked]
+        right, steps, labels = 0, 0.0, [one.label for one in asked]
+        fewest = 3 * difficulty + 16
+        with torch.no_grad():
+            for _, batch in in_batches(encoded, labels, config.model.core.feedforward):
+                output = model(batch, model.halting(3 * difficulty + 16))
+                right += int(((output.answer > 0) == (batch.labels > 0.5)).sum())
+                steps += float(output.num_steps.sum())
+                fewest = min(fewest, int(output.num_steps.min()))
+        found.append(
+            {
+                "task": config.task,
+                "seed": config.seed,
+                "difficulty": difficulty,
+                "in_range": difficulty in inside,
+                "rule": "ACT",
+                "accuracy": right / num,
+                "steps": steps / num,
+                "fewest": fewest,
+                "num": num,
+            }
+        )
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Accuracy and mean steps, means over the seeds; the bound is 1.5 x difficulty + 4 steps."""
+    lines = []
+    for task in DIFFICULTIES:
+        own = [row for row in rows if row["task"] == task]
+        if not own:
+            continue
+        seeds = len({row["seed"] for row in own if row["rule"] == "state"})
+        lines += ["", f"### {task}", "", "| difficulty | " + " | ".join(RULES) + " | state: gap, bound |"]
+        lines.append("|---" * (len(RULES) + 2) + "|")
+        for difficulty in (*DIFFICULTIES[task][0], *DIFFICULTIES[task][1]):
+            cells, at = [], {}
+            for rule in RULES:
+                of_rule = [row for row in own if (row["rule"], row["difficulty"]) == (rule, difficulty)]
+                if of_rule:
+                    at[rule] = mean(row["accuracy"] for row in of_rule), mean(row["steps"] for row in of_rule)
+                cells.append(f"{at[rule][0]:.4f}, {at[rule][1]:.1f}" if rule in at else "")
+            gap = at["best fixed T"][0] - at["state"][0]
+            within = at["state"][1] <= 1.5 * difficulty + 4
+            note = f"{100 * gap:+.2f} points, {'within' if within else 'above'}"
+            beyond = "" if difficulty in DIFFICULTIES[task][0] else " *"
+            lines.append(f"| {difficulty}{beyond} | {' | '.join(cells)} | {note} |")
+        earliest = [row["fewest"] - row["difficulty"] for row in own if row["rule"] == "state"]
+        lines += ["", f"{seeds} seeds (ACT: one), n = {own[0]['num']} a cell and seed. * beyond the training"]
+        lines[-1] += f" range. The state rule's earliest stop: difficulty {min(earliest):+d}."
+    return "\n".join(lines).strip()
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Mean steps and accuracy over difficulty, a line for each rule."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    tasks = [task for task in DIFFICULTIES if any(row["task"] == task for row in rows)]
+    figure = Figure(figsize=(4.2 * len(tasks), 6.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, len(tasks), squeeze=False, sharex="col")
+    for column, task in enumerate(tasks):
+        difficulties = [*DIFFICULTIES[task][0], *DIFFICULTIES[task][1]]
+        for number, rule in enumerate(RULES):
+            of_rule = [row for row in rows if (row["task"], row["rule"]) == (task, rule)]
+            known = [d for d in difficulties if any(row["difficulty"] == d for row in of_rule)]
+            for panel, name in ((0, "accuracy"), (1, "steps")):
+                values = [mean(row[name] for row in of_rule if row["difficulty"] == d) for d in known]
+                style = {"linestyle": "--", "color": "grey"} if rule == "oracle" else {"color": f"C{number}"}
+                panels[panel][column].plot(
+                    known, values, marker="o", markersize=3, label=rule, alpha=0.8, **style
+                )
+        bound = [1.5 * d + 4 for d in difficulties]
+        panels[1][column].plot(
+            difficulties, bound, color="black", linewidth=0.7, label="1.5 x difficulty + 4"
+        )
+        for panel in panels[:, column]:
+            panel.axvspan(difficulties[0], DIFFICULTIES[task][0][-1], color="grey", alpha=0.12)
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(difficulties, [str(d) for d in difficulties])
+        panels[0][column].set_title(f"{task} (shaded: training range)")
+        panels[0][column].set_ylim(0.45, 1.02)
+        panels[1][column].set_yscale("log", base=2)
+        panels[1][column].set_xlabel(get_task(task).difficulty_name)
+    panels[0][0].set_ylabel("accuracy")
+    panels[1][0].set_ylabel("mean steps")
+    panels[1][0].legend(fontsize=7)
+    save_figure(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("tasks", nargs="*", choices=[[], *DIFFICULTIES], default=list(DIFFICULTIES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--num", type=int, default=2_000)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    rows = json.loads(STORED.read_text()) if STORED.exists() else []
+
+    def keep(found: list[dict[str, Any]]) -> None:
+        rows.extend(found)
+        write_atomically(STORED, json.dumps(rows).encode() + b"\n")
+
+    for task in options.tasks:
+        done = {(row["seed"], row["rule"] == "ACT") for row in rows if row["task"] == task}
+        for seed in options.seeds:
+            config = get_preset(task, "frontier", seed)
+            if (seed, False) in done:
+                continue
+            with Bar(f"training {config.run_name}", config.train.updates) as bar:
+                watch = lambda update, loss, accuracy, bar=bar: bar.show(update)  # noqa: E731
+                train(config, options.runs / config.run_name, resume=True, watch=watch)
+            model, _ = load_model(options.runs / config.run_name)
+            with Bar(f"halting of {config.run_name}", sum(map(len, DIFFICULTIES[task]))) as bar:
+                keep(compare(model, config, options.num, bar.show))
+        if (options.seeds[0], True) not in done:
+            keep(measure_adaptive(get_preset(task, "frontier", options.seeds[0]), options.runs, options.num))
+    draw(rows, HERE / "halting.png")
+    fill_page(HERE / "README.md", {"halting": table(rows)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""One model for all three tasks, beside the three specialists, and what its attention goes by in each.
+
+    python experiments/frontier/one_model.py [--seeds 0] [--num 2000] [--runs RUNS]
+
+Trains what is missing. Writes one_model.json and the tables between the markers of README.md.
+"""
+
+import argparse
+import json
+from copy import deepcopy
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+
+from deepen.config import RunConfig
+from deepen.grid import tally
+from deepen.model import Model
+from deepen.perception import Phrases
+from deepen.presets import get_preset
+from deepen.progress import Bar
+from deepen.report import fill_page
+from deepen.runs import load_model, write_atomically
+from deepen.stats import wilson
+from deepen.tasks import examples
+from deepen.train import train
+
+HERE = Path(__file__).parent
+STORED = HERE / "one_model.json"
+DIFFICULTIES = {  # those of the training range, then some beyond it
+    "graph": (1, 2, 3, 4, 5, 8, 12),
+    "logic": (1, 2, 3, 4, 5, 6, 7, 8, 14, 20),
+    "family": (1, 2, 3, 4, 5, 9, 12),
+}
+HARDEST = {"graph": 5, "logic": 8, "family": 5}
+USES = {"whole": (), "without shared words": ("same_words",), "without positions": ("rotary",)}
+USES["without both"] = ("same_words", "rotary")
+
+
+def accuracy(model: Model, config: RunConfig, task: str, difficulty: int, num: int) -> float:
+    """At T = 2 x difficulty + 2, the same for every model."""
+    asked = examples(task, "certified", difficulty, num=num)
+    steps = 2 * difficulty + 2
+    return tally(model, config, asked, steps).accuracy(steps)
+
+
+def without(model: Model, parts: tuple[str, ...]) -> Model:
+    """The model with some of what its attention goes by switched off; what phrases mean stays."""
+    bare = deepcopy(model)
+    perception = bare.perception
+    assert isinstance(perception, Phrases)
+    if "same_words" in parts and perception.same_words is not None:
+        with torch.no_grad():
+            perception.same_words.zero_()
+    if "rotary" in parts:
+        perception.perceives = perception.perceives.model_copy(
+            update={"rotary_share": 0.0, "level_share": 0.0}
+        )
+    return bare
+
+
+def measured(config: RunConfig, runs: Path, num: int) -> list[dict[str, Any]]:
+    """A trained model on all its tasks; of the one model also with parts switched off, within the range."""
+    path = runs / config.run_name
+    with Bar(f"training {config.run_name}", config.train.updates) as bar:
+        run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
+    model, _ = load_model(path)
+    about = {"model": config.task, "seed": config.seed, "run_id": config.run_id, "seconds": run.seconds}
+    about["parameters"] = model.num_parameters
+    rows = []
+    tasks = DIFFICULTIES if config.task == "all" else [config.task]
+    cells = [(task, difficulty) for task in tasks for difficulty in DIFFICULTIES[task]]
+    with Bar(f"measuring {config.run_name}", len(cells)) as bar:
+        for place, (task, difficulty) in enumerate(cells, start=1):
+            for use, parts in USES.items():
+                if parts and (config.task != "all" or difficulty > HARDEST[task]):
+                    continue
+                used = without(model, parts) if parts else model
+                right = accuracy(used, config, task, difficulty, num if not parts else num // 4)
+                row = {"task": task, "difficulty": difficulty, "use": use, "accuracy": right, "num": num}
+                rows.append({**about, **row})
+            bar.show(place)
+    return rows
+
+
+def beside_the_specialists(rows: list[dict[str, Any]]) -> str:
+    lines = ["| task, difficulty | specialist | one model | 95 % interval | difference |", "|---" * 5 + "|"]
+    for task, difficulties in DIFFICULTIES.items():
+        for difficulty in difficulties:
+            own = {
+                who: [
+                    row["accuracy"]
+                    for row in rows
+                    if (row["model"], row["task"], row["difficulty"], row["use"])
+                    == (who, task, difficulty, "whole")
+                ]
+                for who in (task, "all")
+            }
+            if not (own[task] and own["all"]):
+                continue
+            alone, together = mean(own[task]), mean(own["all"])
+            low, high = wilson(together, len(own["all"]) * rows[0]["num"])
+            mark = "" if difficulty <= HARDEST[task] else " *"
+            figures = f"{alone:.4f} | {together:.4f} | {low:.4f} - {high:.4f}"
+            lines.append(f"| {task} {difficulty}{mark} | {figures} | {100 * (together - alone):+.2f} |")
+    return "\n".join([*lines, "", f"n = {rows[0]['num']} a cell and seed. * beyond the training range."])
+
+
+def goes_by(rows: list[dict[str, Any]]) -> str:
+    """What is left of each task's accuracy in the training range."""
+    lines = ["| task | " + " | ".join(USES) + " |", "|---" * (1 + len(USES)) + "|"]
+    for task in DIFFICULTIES:
+        shown = []
+        for use in USES:
+            left = [
+                row["accuracy"]
+                for row in rows
+                if (row["model"], row["task"], row["use"]) == ("all", task, use)
+                and row["difficulty"] <= HARDEST[task]
+            ]
+            shown.append(f"{mean(left):.3f}")
+        lines.append(f"| {task} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--num", type=int, default=2_000)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    rows = json.loads(STORED.read_text()) if STORED.exists() else []
+    for task in (*DIFFICULTIES, "all"):
+        for seed in options.seeds:
+            config = get_preset(task, "frontier", seed)
+            if not any(row["run_id"] == config.run_id for row in rows):
+                rows += measured(config, options.runs, options.num)
+                write_atomically(STORED, json.dumps(rows).encode() + b"\n")
+    fill_page(HERE / "README.md", {"one": beside_the_specialists(rows), "uses": goes_by(rows)})
+
+
+if __name__ == "__main__":
+    main()
