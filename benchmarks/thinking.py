@@ -38,7 +38,7 @@ def core_ours(precision: str, whole: bool) -> Callable[[], Work]:
     first = _core_input()
     valid = torch.ones(B, L, dtype=torch.bool)
     rotary = rotary_table(
-        256 // config.core.heads, config.perception.rotary_base, (torch.arange(float(L)), 1.0)
+        256 // config.core.heads, config.perception.rotary_base, 1.0, torch.arange(float(L))
     )
     with torch.inference_mode():
         step = model.core.prepare(int8 if precision == "int8" else float32)

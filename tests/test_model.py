@@ -148,7 +148,7 @@ def places(num):
 def test_rotary_turns_channel_pairs_by_position_times_frequency():
     """Slow twin: each pair on its own, by sine and cosine."""
     x = torch.randn(2, 11, 3, 8, dtype=torch.float64)
-    turned = rotate(x, rotary_table(8, 10_000.0, (places(11), 1.0)))
+    turned = rotate(x, rotary_table(8, 10_000.0, 1.0, places(11)))
     for position in range(11):
         for pair in range(4):
             angle = position * 10_000.0 ** (-2 * pair / 8)
@@ -161,18 +161,16 @@ def test_rotary_turns_channel_pairs_by_position_times_frequency():
 
 def test_channels_that_are_not_turned_do_not_know_where_they_stand():
     x = torch.randn(1, 9, 2, 16, dtype=torch.float64)
-    turned = rotate(x, rotary_table(16, 1_000.0, (places(9), 0.5)))
+    turned = rotate(x, rotary_table(16, 1_000.0, 0.5, places(9)))
     torch.testing.assert_close(turned[..., 8:], x[..., 8:])
-    torch.testing.assert_close(
-        turned[..., :8], rotate(x[..., :8], rotary_table(8, 1_000.0, (places(9), 1.0)))
-    )
-    torch.testing.assert_close(rotate(x, rotary_table(16, 1_000.0, (places(9), 0.0))), x)
+    torch.testing.assert_close(turned[..., :8], rotate(x[..., :8], rotary_table(8, 1_000.0, 1.0, places(9))))
+    torch.testing.assert_close(rotate(x, rotary_table(16, 1_000.0, 0.0, places(9))), x)
 
 
 def test_rotary_products_depend_on_distance_only():
     query, key = torch.randn(2, 40, 1, 16, dtype=torch.float64).unbind(0)
     query[:], key[:] = query[0].clone(), key[0].clone()
-    table = rotary_table(16, 10_000.0, (places(40), 1.0))
+    table = rotary_table(16, 10_000.0, 1.0, places(40))
     product = rotate(query, table)[:, 0] @ rotate(key, table)[:, 0].T
     torch.testing.assert_close(product[5, 2], product[33, 30])
     assert abs(product[5, 2] - product[5, 3]) > 1e-6

@@ -19,8 +19,8 @@ from deepen.reasoner import Reasoner
 from deepen.tasks import examples, get_task
 from deepen.tasks.family import OFFSETS
 from deepen.tasks.family import TOKENS as FAMILY_TOKENS
+from deepen.tasks.logic import FIRST_LEVEL, chance_of_true
 from deepen.tasks.logic import TOKENS as LOGIC_TOKENS
-from deepen.tasks.logic import chance_of_true
 from deepen.train import train, training_loss
 from deepen.unroll import Fixed
 
@@ -28,10 +28,10 @@ TEXTS = ("logic", "family")
 
 
 def spelled(row, tokens):
-    return [tokens[word] for word in row if word]
+    return [tokens[word] for word in row if 0 < word < len(tokens)]
 
 
-@pytest.mark.parametrize("words", [1, 3, 12])
+@pytest.mark.parametrize("words", [3, 5, 14])
 def test_the_phrases_of_an_expression_are_the_expression(words):
     for example in examples("logic", "certified", 5, num=50):
         encoded = get_task("logic").phrases(example.question, words)
@@ -42,9 +42,10 @@ def test_the_phrases_of_an_expression_are_the_expression(words):
             assert "(" not in phrase[:-1]
             assert ")" not in phrase[1:]
         before = ""
-        for phrase, level in zip(phrases, encoded.level, strict=True):
-            closes = phrase.startswith(")")
-            assert level == before.count("(") - before.count(")") - closes
+        for phrase, (own, opened, *_) in zip(phrases, encoded.tokens - FIRST_LEVEL, strict=True):
+            closes, opens = phrase.startswith(")"), phrase.endswith("(")
+            assert own == before.count("(") - before.count(")") - closes
+            assert opened == (own + 1 if opens else -FIRST_LEVEL)  # of a phrase that opens none it is no word
             before += phrase
 
 
@@ -148,13 +149,12 @@ def test_likeness_counts_shared_words_by_their_places():
                 torch.testing.assert_close(found[row, :, i, j], expected)
 
 
-def test_two_coordinates_turn_channels_of_their_own():
-    place, level = torch.arange(5.0), torch.tensor([0.0, 1.0, 1.0, 2.0, 0.0])
-    table = rotary_table(16, 100.0, (place, 0.25), (level, 0.5))
+def test_a_share_of_the_channels_turns():
+    table = rotary_table(16, 100.0, 0.25, torch.arange(5.0))
     assert table.shape == (5, 8)
-    torch.testing.assert_close(table[:, :2], rotary_table(4, 100.0, (place, 1.0)))
-    torch.testing.assert_close(table[:, 2:6], rotary_table(8, 100.0, (level, 1.0)))
-    assert (table[:, 6:] == 1).all()
+    torch.testing.assert_close(table[:, :2], rotary_table(4, 100.0, 1.0, torch.arange(5.0)))
+    assert table[1, 1].angle().item() == pytest.approx(0.1)
+    assert (table[:, 2:] == 1).all()
 
 
 @pytest.mark.parametrize("task", TEXTS)
@@ -252,7 +252,6 @@ def test_without_rows_names_mean_nothing_and_there_can_be_any_number_of_them():
         ({"model__perception__kind": "hierarchical"}, "data.questions above 1 needs the perception"),
         ({"data__train_set": 64}, "train_set must be None"),
         ({"data__questions": 1}, "train.slack needs several questions"),
-        ({"model__perception__level_share": 0.9}, "at most 1 together"),
     ],
 )
 def test_configs_that_make_no_sense_are_refused(changes, message):
@@ -325,3 +324,8 @@ def test_adaptive_time_can_be_asked_several_questions_a_text():
     assert len(output.answer) == len(batch.labels) > config.data.batch
     loss.backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_phrases_too_short_for_their_names_are_refused():
+    with pytest.raises(ValueError, match=r"perception\.words must not be 2"):
+        get_task("logic").phrases("(T&F)", 2)

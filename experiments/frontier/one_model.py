@@ -54,9 +54,7 @@ def without(model: Model, parts: tuple[str, ...]) -> Model:
         with torch.no_grad():
             perception.same_words.zero_()
     if "rotary" in parts:
-        perception.perceives = perception.perceives.model_copy(
-            update={"rotary_share": 0.0, "level_share": 0.0}
-        )
+        perception.perceives = perception.perceives.model_copy(update={"rotary_share": 0.0})
     return bare
 
 

@@ -46,11 +46,6 @@ def collate(
     valid = np.arange(longest) < lengths[:, None]  # (B, L)
     tokens = np.zeros((*valid.shape, *encoded[0].tokens.shape[1:]), dtype=np.int64)
     tokens[valid] = np.concatenate([one.tokens for one in encoded])
-    level = None
-    levels = [one.level for one in encoded if one.level is not None]
-    if levels:
-        level = torch.zeros(valid.shape, dtype=torch.int64)
-        level[torch.from_numpy(valid)] = torch.from_numpy(np.concatenate(levels))
     graphs: Blocks | EdgeList | None = None
     query = None
     edges = [one.edges for one in encoded if one.edges is not None]
@@ -68,8 +63,7 @@ def collate(
         valid=torch.from_numpy(valid),
         graphs=graphs,
         query=None if query is None else torch.from_numpy(query),
-        level=level,
-        num_asking=None if level is None else torch.tensor([one.num_asking for one in encoded]),
+        num_asking=torch.tensor([one.num_asking for one in encoded]) if tokens.ndim == 3 else None,
         asked=None if asked is None else _rows_and_places(asked),
         labels=torch.tensor(labels, dtype=torch.float32),
         difficulty=None if difficulties is None else torch.tensor(difficulties),

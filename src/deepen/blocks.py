@@ -133,21 +133,16 @@ def sharpness(num_in: Tensor, crowd: int) -> Tensor:
     return (num_in.clamp(min=1).to(torch.float32).log() / log(crowd)).clamp(min=1.0)
 
 
-def rotary_table(channels: int, base: float, *coordinates: tuple[Tensor, float]) -> Tensor:
-    """exp(i m base^(-j / n)) for coordinate m and channel pair j of the n that it turns, 1 for the others.
+def rotary_table(channels: int, base: float, share: float, place: Tensor) -> Tensor:
+    """exp(i m base^(-j / n)) for place m and pair j of the n that turn, a share of all; 1 for the others.
 
-    A coordinate is where each position stands, (L,) or (B, L), and the share of the pairs that it turns;
-    the first coordinate turns the first pairs, and so on. (L or B x L, channels / 2).
+    Places (L,) to (L, channels / 2).
     """
     half = channels // 2
-    angles = []
-    for where, share in coordinates:
-        num = round(share * half)
-        pair = torch.arange(num, device=where.device, dtype=where.dtype)
-        angles.append(where[..., None] * base ** (-pair / max(num, 1)))
-    num_left = half - sum(angle.shape[-1] for angle in angles)
-    angles.append(torch.zeros_like(coordinates[0][0])[..., None].expand(*coordinates[0][0].shape, num_left))
-    angle = torch.cat(angles, dim=-1)
+    num = round(share * half)
+    pair = torch.arange(num, device=place.device, dtype=place.dtype)
+    angle = torch.zeros(len(place), half, device=place.device, dtype=place.dtype)
+    angle[:, :num] = place[:, None] * base ** (-pair / max(num, 1))
     return torch.polar(torch.ones_like(angle), angle)
 
 

@@ -60,22 +60,12 @@ class PerceptionConfig(Record):
     rotary_share: Share = 1.0
     """Share of each head's channels that rotary positions turn; the others compare what tokens are, wherever
     they stand (ignored by topological)."""
-    level_share: Share = 0.0
-    """Share of them that the number of open parentheses turns, in the same way (phrases only)."""
     words: Positive = 12
     """Tokens in a phrase; a longer one becomes several (phrases only)."""
     same_words: bool = False
     """Whether attention can go by which words two phrases share, and at which places in them, with strengths
     that are learned. Words beyond the table then share its last row: names need no meaning, and there can be
     any number of them (phrases only)."""
-
-    @model_validator(mode="after")
-    def _channels_turn_once(self) -> Self:
-        if self.rotary_share + self.level_share > 1:
-            raise ValueError(
-                "rotary_share and level_share are shares of the same channels: at most 1 together"
-            )
-        return self
 
 
 class CoreConfig(Record):

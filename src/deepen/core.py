@@ -192,7 +192,7 @@ class Step:
             query, key, value = rows.unbind(2)
         else:
             query_key, value = torch.split(rows, [2, 1], dim=2)
-            query, key = rotate(query_key, scene.rotary[..., :L, None, :]).unbind(2)
+            query, key = rotate(query_key, scene.rotary[:L, None]).unbind(2)
             value = value.squeeze(2)
         query, key, value = (part.transpose(1, 2) for part in (first(query, num_rows), key, value))
         mask = None if scene.mask is None else scene.mask[:, :, :num_rows, : key.shape[2]]

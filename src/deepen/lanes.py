@@ -143,8 +143,6 @@ class TextLane(SharedLane):
             "read_at": scene.read_at,
             **({} if scene.recalled is None else {"recalled": scene.recalled}),
         }
-        if scene.rotary is not None and scene.rotary.dim() == 3:  # angles that differ from text to text
-            return cls(items=items, tensors={**tensors, "rotary": scene.rotary}, rotary=None)
         return cls(items=items, tensors=tensors, rotary=scene.rotary)
 
     @property
@@ -156,7 +154,7 @@ class TextLane(SharedLane):
         return Scene(
             first=tensors["hidden"],
             mask=tensors["mask"],
-            rotary=tensors.get("rotary", self.rotary),
+            rotary=self.rotary,
             valid=tensors["valid"],
             read_at=tensors["read_at"],
             recalled=tensors.get("recalled"),

@@ -3,7 +3,7 @@
 Three interfaces of falling structural bias (paper, "Task-Specific Perception Interfaces"):
 topological sees a graph's edges, hierarchical and unstructured see tokens in order. The last two are
 the same module; what differs is the data, whose shuffled facts make distance meaningless. A fourth sees
-phrases: fewer positions, how deeply each is nested, and which words it shares with others.
+phrases: fewer positions, and which words each shares with others.
 """
 
 from typing import Final
@@ -75,7 +75,7 @@ class Sequential(nn.Module):
         return Scene(
             first=hidden,
             mask=additive(batch.valid[:, None, None, :], hidden.dtype) if padded else None,
-            rotary=rotary_table(self.head_width, sees.rotary_base, (numbered(hidden), sees.rotary_share)),
+            rotary=rotary_table(self.head_width, sees.rotary_base, sees.rotary_share, numbered(hidden)),
             valid=batch.valid,
             read_at=torch.zeros_like(batch.tokens[:, :1]),
         )
@@ -105,21 +105,14 @@ class Phrases(nn.Module):
         self.dropout = nn.Dropout(config.core.dropout)
 
     def forward(self, batch: Batch) -> Scene:
-        assert batch.level is not None
         sees = self.perceives
         known = batch.tokens if self.same_words is None else batch.tokens.clamp(max=sees.vocabulary - 1)
         hidden = self.dropout(self.norm(self.join(self.tokens(known).flatten(2))))
-        place = numbered(hidden).expand(batch.level.shape)
-        rotary = rotary_table(
-            self.head_width,
-            sees.rotary_base,
-            (place, sees.rotary_share),
-            (batch.level.to(hidden.dtype), sees.level_share),
-        )
+        rotary = rotary_table(self.head_width, sees.rotary_base, sees.rotary_share, numbered(hidden))
         mask = additive(self._may_look(batch)[:, None], hidden.dtype)
         if self.same_words is not None:
             mask = mask + likeness(batch.tokens, STRENGTH * self.same_words)
-        rows_first = torch.zeros_like(batch.level[:, :1])
+        rows_first = torch.zeros_like(batch.tokens[:, :1, 0])
         return Scene(
             first=hidden,
             mask=mask,

@@ -124,7 +124,7 @@ def frontier_graph(seed: int = 0) -> RunConfig:
 
 
 def frontier_logic(seed: int = 0) -> RunConfig:
-    """Phrases that know how deeply they are nested; the nested groups' values are asked as well."""
+    """Phrases that know which others are as deeply nested; the nested groups' values are asked as well."""
     return RunConfig(
         task="logic",
         preset="frontier",
@@ -132,11 +132,11 @@ def frontier_logic(seed: int = 0) -> RunConfig:
         model=ModelConfig(
             perception=PerceptionConfig(
                 kind="phrases",
-                vocabulary=9,
-                words=12,
-                rotary_base=1000.0,
+                vocabulary=10,
+                words=14,
+                rotary_base=100.0,
                 rotary_share=0.25,
-                level_share=0.25,
+                same_words=True,
             ),
             core=CoreConfig(
                 width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
@@ -192,7 +192,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
 
 
 def frontier_all(seed: int = 0) -> RunConfig:
-    """Three tasks told in one language: attention by nesting, by shared words and by what phrases mean."""
+    """Three tasks told in one language: attention by shared words, by order and by what phrases mean."""
     return RunConfig(
         task="all",
         preset="frontier",
@@ -201,10 +201,9 @@ def frontier_all(seed: int = 0) -> RunConfig:
             perception=PerceptionConfig(
                 kind="phrases",
                 vocabulary=49 + 64,  # all words, and names
-                words=12,
-                rotary_base=1000.0,
+                words=14,
+                rotary_base=100.0,
                 rotary_share=0.25,
-                level_share=0.25,
                 same_words=True,
             ),
             core=CoreConfig(

@@ -23,7 +23,6 @@ class Encoded:
     """One question as numbers, before it meets others in a batch."""
 
     tokens: IntArray  # (L,); of phrases (L, words), 0 where one has no more
-    level: IntArray | None = None  # (L,) how many parentheses are open; None unless phrases
     num_asking: int = 0  # so many of the first phrases ask: no other looks at them
     edges: IntArray | None = None  # (E, 2) rows (from, to); None for text
     query: tuple[int, int] | None = None  # positions of source and target; None for text
@@ -47,7 +46,6 @@ class Batch(Movable):
     valid: Tensor  # (B, L) false on padding
     graphs: Blocks | EdgeList | None  # who has an edge to whom; None for texts
     query: Tensor | None  # (questions, 2) where source and target are in the row; None for texts
-    level: Tensor | None = None  # (B, L) how many parentheses are open; None unless phrases
     num_asking: Tensor | None = None  # (B,) how many of the first phrases only ask; None unless phrases
     asked: Tensor | None = None  # (questions, 2) row and position; None: each row's first position, or graphs
     labels: Tensor  # (questions,) 0.0 or 1.0
@@ -63,7 +61,7 @@ class Scene:
     mask: Tensor | None  # additive, broadcasts to (B, H, L, L), or to slots of blocks; None: no mask
     graphs: Blocks | EdgeList | None = None
     sharpness: Tensor | None = None  # (L,) factors of the attention scores of graphs; None: 1
-    rotary: Tensor | None = None  # (L or B x L, D / H / 2), unit complex numbers: turn queries and keys
+    rotary: Tensor | None = None  # (L, D / H / 2), unit complex numbers that turn queries and keys
     valid: Tensor  # (B, L)
     read_at: Tensor  # (questions, 1 or 2) positions the readout looks at, in the question's row
     asked_in: Tensor | None = None  # (questions, 1) the row, where a row has several questions
@@ -112,7 +110,6 @@ class Scene:
             self,
             first=self.first[stay],
             mask=None if self.mask is None else self.mask[stay],
-            rotary=self.rotary[stay] if self.rotary is not None and self.rotary.dim() == 3 else self.rotary,
             valid=self.valid[stay],
             read_at=self.read_at[stay],
             recalled=None if self.recalled is None else self.recalled[stay],

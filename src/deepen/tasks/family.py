@@ -144,7 +144,7 @@ class Family(Task):
             total = rng.choice(list(routes[hops]))
             first, last = rng.choice(routes[hops][total])
             true = rng.random() < 0.5
-            claim = total if true else _wrong_claim(rng, total)
+            claim = total if true else _wrong_claim(rng, total, routes[hops])
             queries.append((_sentence_ids(first, WORDS[claim], last, "?"), true, hops))
         asking, labels, difficulties = zip(*queries, strict=True)
         encoded = in_sentences(asking, facts, words)
@@ -209,11 +209,10 @@ def _sentence_ids(subject: int, relation: str, other: int, end: str) -> list[int
     return [subject, IDS["is"], IDS["the"], IDS[relation], IDS["of"], other, IDS[end]]
 
 
-def _wrong_claim(rng: Random, total: int) -> int:
-    """Half of the time one generation off, else any other of those that certified questions claim."""
-    near = [total - 1, total + 1]
-    plausible = [claim for claim in CERTIFIED_HOPS if claim != total]
-    return rng.choice([claim for claim in rng.choice((near, plausible)) if claim in WORDS])
+def _wrong_claim(rng: Random, total: int, sums: Iterable[int]) -> int:
+    """One generation off, or the sum of another chain as long: no claim is likelier wrong than right."""
+    near, others = [total - 1, total + 1], [other for other in sums if other != total]
+    return rng.choice([claim for claim in rng.choice((near, others or near)) if claim in WORDS])
 
 
 def _read(sentence: Any, where: str) -> tuple[str, str, str]:

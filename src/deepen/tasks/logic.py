@@ -24,6 +24,7 @@ from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
 IDS = {token: number for number, token in enumerate(TOKENS)}
+FIRST_LEVEL = len(TOKENS)  # levels have names, which mean nothing but where they recur
 MAX_CHARACTERS = 127
 MAX_TRIES = 2_000
 MAX_CRITICAL_DEPTH = 64
@@ -103,7 +104,10 @@ class Logic(Task):
         return "".join(question.split())
 
     def phrases(self, question: Any, words: int) -> Encoded:
-        """What stands between two parentheses, with the one that opens at its end or closes before it."""
+        """What stands between two parentheses, with the one that opens at its end or closes before it.
+
+        A phrase begins with two names, of the level it stands on and of the level that it opens, if it does.
+        """
         return _stretches(self._symbols(question), words)[0]
 
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
@@ -125,23 +129,24 @@ class Logic(Task):
 
 def _stretches(text: str, words: int) -> tuple[Encoded, list[int]]:
     """The phrases, and for each opening parenthesis the one that it ends."""
-    phrases: list[list[int]] = [[]]
-    levels = [0]
-    opens = []
+    if words < 3:
+        raise ValueError(f"a phrase has two names and a symbol or more: perception.words must not be {words}")
     level = 0
+    phrases = [[FIRST_LEVEL, 0]]
+    opens = []
     for place, symbol in enumerate(text):
         level -= symbol == ")"
         if symbol == ")" or (place and text[place - 1] == "(") or len(phrases[-1]) == words:
-            phrases.append([])
-            levels.append(level)
+            phrases.append([FIRST_LEVEL + level, 0])
         phrases[-1].append(IDS[symbol])
         if symbol == "(":
             opens.append(len(phrases) - 1)
             level += 1
+            phrases[-1][1] = FIRST_LEVEL + level
     tokens = np.zeros((len(phrases), words), dtype=np.int64)
     for row, phrase in enumerate(phrases):
         tokens[row, : len(phrase)] = phrase
-    return Encoded(tokens=tokens, level=np.array(levels)), opens
+    return Encoded(tokens=tokens), opens
 
 
 def _groups(text: str) -> list[tuple[bool, int]]:

@@ -112,4 +112,4 @@ def in_sentences(asking: Sequence[Sequence[int]], facts: Sequence[Sequence[int]]
     tokens = np.zeros((len(asking) + len(facts), words), dtype=np.int64)
     for row, sentence in enumerate((*asking, *facts)):
         tokens[row, : len(sentence)] = sentence
-    return Encoded(tokens=tokens, level=np.zeros(len(tokens), dtype=np.int64), num_asking=len(asking))
+    return Encoded(tokens=tokens, num_asking=len(asking))

@@ -1,0 +1,303 @@
+"""Why it works: two starts, one end; how fast news travels; what each ingredient contributes.
+
+    python experiments/frontier/why.py [starts] [news] [ablation] [--seeds 0 1 2] [--runs RUNS]
+
+`starts` and `news` need the runs of specialists.py, which they train if they are missing; `ablation` trains
+a short run for every ingredient left out. Writes why.json, why.png and the tables in README.md.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepen.batches import collate, encode
+from deepen.config import RunConfig, changed
+from deepen.grid import tally
+from deepen.model import Model
+from deepen.presets import get_preset
+from deepen.progress import Bar
+from deepen.report import fill_page, save_figure
+from deepen.runs import load_model, write_atomically
+from deepen.shapes import Batch, State
+from deepen.tasks import Example, examples, get_task
+from deepen.train import train
+
+HERE = Path(__file__).parent
+STORED = HERE / "why.json"
+NUM = 200
+DIFFICULTIES = {"graph": (2, 5, 12, 24), "logic": (2, 8, 14, 20), "family": (2, 5, 9)}
+HARDEST = {"graph": 5, "logic": 8, "family": 5}
+UPDATES = {"graph": 1_200, "logic": 1_200, "family": 2_000}  # of an ablation
+TOP = {"graph": (5, 24), "logic": (8, 14), "family": (5, 9)}  # where it is measured: in the range, beyond it
+INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
+    "graph": {
+        "nothing left out": {},
+        "recall": {"model__core__recall": False},
+        "state norm": {"model__core__state_norm": False},
+        "state noise": {"model__core__state_noise": 0.0},
+        "gate": {"model__core__gate_bias": None},
+        "no depth embedding": {"model__core__depth_rows": 20},
+        "nodes without names": {"model__perception__vocabulary": 27},
+    },
+    "logic": {
+        "nothing left out": {},
+        "recall": {"model__core__recall": False},
+        "state norm": {"model__core__state_norm": False},
+        "state noise": {"model__core__state_noise": 0.0},
+        "several questions a text": {"data__questions": 1, "train__slack": None},
+        "shared words": {"model__perception__same_words": False, "model__perception__vocabulary": 90},
+    },
+    "family": {
+        "nothing left out": {},
+        "recall": {"model__core__recall": False},
+        "state norm": {"model__core__state_norm": False},
+        "state noise": {"model__core__state_noise": 0.0},
+        "several questions a text": {"data__questions": 1, "train__slack": None},
+        "shared words": {"model__perception__same_words": False},
+    },
+}
+
+
+def trained(config: RunConfig, runs: Path) -> Model:
+    with Bar(f"training {config.run_name}", config.train.updates) as bar:
+        watch = lambda update, loss, accuracy: bar.show(update)  # noqa: E731
+        train(config, runs / config.run_name, resume=True, watch=watch)
+    return load_model(runs / config.run_name)[0]
+
+
+def batch_of(config: RunConfig, asked: Sequence[Example]) -> Batch:
+    task = get_task(config.task)
+    encoded = [encode(task, one.question, config.model.perception) for one in asked]
+    return collate(encoded, [one.label for one in asked], whole=True)
+
+
+def think(model: Model, batch: Batch, start: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
+    """The last state, and (questions, T) whether the answer is right after each step."""
+    step, scene = model.begin(batch)
+    state = State(hidden=scene.first if start is None else start)
+    right = []
+    for t in range(1, most + 1):
+        state = step(state, scene, t, state.hidden.shape[1])
+        right.append((model.read(state, scene) > 0) == (batch.labels > 0.5))
+    return state.hidden, torch.stack(right, dim=1)
+
+
+@torch.no_grad()
+def two_starts(model: Model, config: RunConfig) -> list[dict[str, Any]]:
+    """From H(0) and from Gaussian noise: do both end in the same state?"""
+    torch.manual_seed(0)
+    found = []
+    for difficulty in DIFFICULTIES[config.task]:
+        asked = examples(config.task, "certified", difficulty, num=NUM)
+        distances, sizes, agree, right = [], [], [], []
+        for place in range(0, NUM, 50):
+            batch = batch_of(config, asked[place : place + 50])
+            most = 3 * difficulty + 16
+            usual, correct = think(model, batch, None, most)
+            noise = torch.randn_like(usual) * usual.std()
+            other, correct_too = think(model, batch, noise, most)
+            distances.append((usual - other).norm(dim=-1)[batch.valid])
+            sizes.append(usual.norm(dim=-1)[batch.valid])
+            agree.append((correct == correct_too)[:, -1])
+            right.append(correct_too[:, -1])
+        relative = torch.cat(distances) / torch.cat(sizes)
+        found.append(
+            {
+                "difficulty": difficulty,
+                "median_distance": relative.median().item(),
+                "same_place": (relative < 0.01).float().mean().item(),
+                "same_answer": torch.cat(agree).float().mean().item(),
+                "accuracy_from_noise": torch.cat(right).float().mean().item(),
+                "num": NUM,
+            }
+        )
+    return found
+
+
+def with_news(config: RunConfig, difficulty: int) -> list[tuple[Example, Example]]:
+    """Pairs of questions of one size and opposite answers; what differs is `difficulty` steps away."""
+    drawn = examples(config.task, "certified", difficulty, num=2 * NUM)
+    if config.task != "graph":
+        return list(zip(drawn[::2], drawn[1::2], strict=True))
+    task, pairs = get_task("graph"), []
+    for one in drawn[::2]:
+        first = list(one.certificate["route"][:2])
+        turned = [edge if list(edge) != first else first[::-1] for edge in one.question["edges"]]
+        other = {**one.question, "edges": turned}
+        if not task.verify(other):  # the first edge of the route, turned round, leaves no way
+            pairs.append((one, Example(question=other, label=False, difficulty=difficulty)))
+    return pairs
+
+
+@torch.no_grad()
+def news(model: Model, config: RunConfig) -> list[dict[str, Any]]:
+    """The state settled on one question goes on with its twin: how many steps until the answer is new?"""
+    found = []
+    for difficulty in DIFFICULTIES[config.task]:
+        most = 3 * difficulty + 16
+        taken = []
+        for before, after in with_news(config, difficulty):
+            old, new = (batch_of(config, [one]) for one in (before, after))
+            settled, known = think(model, old, None, most)
+            if not known[0, -1]:
+                continue
+            _, right = think(model, new, settled, most)
+            if right[0, -1]:
+                wrong = (~right[0]).nonzero()
+                taken.append(int(wrong.max()) + 2 if len(wrong) else 1)
+        found.append(
+            {
+                "difficulty": difficulty,
+                "steps": mean(taken) if taken else None,
+                "low": float(np.percentile(taken, 5)) if taken else None,
+                "high": float(np.percentile(taken, 95)) if taken else None,
+                "num": len(taken),
+            }
+        )
+    return found
+
+
+def ablated(task: str, ingredient: str, seed: int, runs: Path) -> dict[str, Any]:
+    changes = {"train__updates": UPDATES[task], **INGREDIENTS[task][ingredient]}
+    config = changed(get_preset(task, "frontier", seed), **changes)
+    model = trained(config, runs)
+    row: dict[str, Any] = {"task": task, "ingredient": ingredient, "seed": seed, "run_id": config.run_id}
+    for name, difficulty in zip(("inside", "beyond"), TOP[task], strict=True):
+        asked = examples(task, "certified", difficulty, num=1_000)
+        steps = 2 * difficulty + 2
+        measured = tally(model, config, asked, steps)
+        row[name] = measured.accuracy(steps)
+        row[f"{name}_true_positives"] = measured.rate(True, steps)
+    return {**row, "num": 1_000}
+
+
+def table_of_starts(found: dict[str, Any]) -> str:
+    lines = ["| task, difficulty | median distance | positions in the same place | same answer | right |"]
+    lines.append("|---" * 5 + "|")
+    for task, seeds in found.items():
+        for place, difficulty in enumerate(DIFFICULTIES[task]):
+            rows = [rows[place] for rows in seeds.values()]
+            names = ("median_distance", "same_place", "same_answer", "accuracy_from_noise")
+            values = [mean(row[name] for row in rows) for name in names]
+            shown = f"{values[0]:.1e} | {values[1]:.3f} | {values[2]:.3f} | {values[3]:.3f}"
+            lines.append(f"| {task} {difficulty} | {shown} |")
+    return "\n".join([*lines, "", f"n = {NUM} a row and seed, {len(next(iter(found.values())))} seeds."])
+
+
+def table_of_news(found: dict[str, Any]) -> str:
+    lines = [
+        "| task | " + "steps until the answer is new, by difficulty | steps a level or hop |",
+        "|---|---|---|",
+    ]
+    for task, seeds in found.items():
+        shown, points = [], []
+        for place, difficulty in enumerate(DIFFICULTIES[task]):
+            rows = [rows[place] for rows in seeds.values() if rows[place]["steps"] is not None]
+            if rows:
+                steps = mean(row["steps"] for row in rows)
+                low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+                shown.append(f"{difficulty}: {steps:.1f} ({low:.0f} - {high:.0f})")
+                points.append((difficulty, steps))
+        slope = np.polyfit(*zip(*points, strict=True), 1)[0]
+        lines.append(f"| {task} | {', '.join(shown)} | {slope:.2f} |")
+    return "\n".join(lines)
+
+
+def table_of_ablation(rows: list[dict[str, Any]]) -> str:
+    lines = ["| task | left out | in the range | beyond it | by seed, beyond |", "|---" * 5 + "|"]
+    for task, ingredients in INGREDIENTS.items():
+        for ingredient in ingredients:
+            own = [row for row in rows if (row["task"], row["ingredient"]) == (task, ingredient)]
+            if own:
+                inside, beyond = (mean(row[name] for row in own) for name in ("inside", "beyond"))
+                seeds = " ".join(f"{row['beyond']:.3f}" for row in sorted(own, key=lambda row: row["seed"]))
+                lines.append(f"| {task} | {ingredient} | {inside:.3f} | {beyond:.3f} | {seeds} |")
+    measured = ", ".join(f"{task} {low} and {high}" for task, (low, high) in TOP.items())
+    short = ", ".join(f"{task} {updates:,}" for task, updates in UPDATES.items())
+    return "\n".join(
+        [*lines, "", f"Measured at {measured}, T = 2 x difficulty + 2, n = 1,000. Updates: {short}."]
+    )
+
+
+def draw(stored: dict[str, Any], path: Path) -> None:
+    """Left: how fast news travels. Right: what is lost without each ingredient."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.4))
+    for number, (task, seeds) in enumerate(stored.get("news", {}).items()):
+        for rows in seeds.values():
+            known = [row for row in rows if row["steps"] is not None]
+            left.plot(
+                [row["difficulty"] for row in known],
+                [row["steps"] for row in known],
+                marker="o",
+                color=f"C{number}",
+                label=task if rows is next(iter(seeds.values())) else None,
+            )
+    left.axline((0, 0), slope=1, color="grey", linestyle=":", label="one step each")
+    left.set(xlabel="how far away the news is (hops, levels)", ylabel="steps until the answer is new")
+    left.legend()
+    rows = stored.get("ablation", [])
+    labels = list(dict.fromkeys((row["task"], row["ingredient"]) for row in rows))
+    for place, (task, ingredient) in enumerate(labels):
+        own = [row for row in rows if (row["task"], row["ingredient"]) == (task, ingredient)]
+        for name, colour in (("inside", "C0"), ("beyond", "C3")):
+            values = [row[name] for row in own]
+            right.plot(values, [place] * len(values), "o", color=colour, alpha=0.7)
+    right.set_yticks(range(len(labels)), [f"{task}: {ingredient}" for task, ingredient in labels])
+    right.invert_yaxis()
+    right.axvline(0.5, color="grey", linestyle=":")
+    right.set(xlabel="accuracy without it (blue: in the training range, red: beyond it; a dot a seed)")
+    save_figure(figure, path)
+
+
+def main() -> None:
+    parts: dict[str, Callable[[Model, RunConfig], Any]] = {"starts": two_starts, "news": news}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    chosen = (*parts, "ablation")
+    parser.add_argument("parts", nargs="*", choices=[[], *chosen], default=list(chosen))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--tasks", nargs="+", choices=list(DIFFICULTIES), default=list(DIFFICULTIES))
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    stored: dict[str, Any] = json.loads(STORED.read_text()) if STORED.exists() else {}
+
+    def keep() -> None:
+        write_atomically(STORED, json.dumps(stored).encode() + b"\n")
+
+    for task in options.tasks:
+        for seed in options.seeds:
+            for part in [name for name in parts if name in options.parts]:
+                of_task = stored.setdefault(part, {}).setdefault(task, {})
+                if str(seed) not in of_task:
+                    config = get_preset(task, "frontier", seed)
+                    of_task[str(seed)] = parts[part](trained(config, options.runs), config)
+                    keep()
+            for ingredient in INGREDIENTS[task] if "ablation" in options.parts else ():
+                rows = stored.setdefault("ablation", [])
+                if not any(
+                    (row["task"], row["ingredient"], row["seed"]) == (task, ingredient, seed) for row in rows
+                ):
+                    rows.append(ablated(task, ingredient, seed, options.runs))
+                    keep()
+    tables = {
+        "starts": table_of_starts(stored["starts"]) if "starts" in stored else "",
+        "news": table_of_news(stored["news"]) if "news" in stored else "",
+        "ablation": table_of_ablation(stored.get("ablation", [])),
+    }
+    draw(stored, HERE / "why.png")
+    fill_page(HERE / "README.md", tables)
+
+
+if __name__ == "__main__":
+    main()
