@@ -64,7 +64,7 @@ def test_every_tensor_starts_as_the_table_says(task, preset):
         "perception.tokens.weight": 1.0,
         "perception.roles": config.perception.role_scale,
         "core.depth.weight": 1.0,
-        "perception.same_words": 0.2,
+        "perception.names": 0.2,
     }
     constant = {
         "core.attention.query_key_value.bias": 0.0,

@@ -34,8 +34,8 @@ DIFFICULTIES = {  # those of the training range, then some beyond it
     "family": (1, 2, 3, 4, 5, 9, 12),
 }
 HARDEST = {"graph": 5, "logic": 8, "family": 5}
-USES = {"whole": (), "without shared words": ("same_words",), "without positions": ("rotary",)}
-USES["without both"] = ("same_words", "rotary")
+USES = {"whole": (), "without shared names": ("names",), "without positions": ("rotary",)}
+USES["without both"] = ("names", "rotary")
 
 
 def accuracy(model: Model, config: RunConfig, task: str, difficulty: int, num: int) -> float:
@@ -50,9 +50,9 @@ def without(model: Model, parts: tuple[str, ...]) -> Model:
     bare = deepcopy(model)
     perception = bare.perception
     assert isinstance(perception, Phrases)
-    if "same_words" in parts and perception.same_words is not None:
+    if "names" in parts and perception.names is not None:
         with torch.no_grad():
-            perception.same_words.zero_()
+            perception.names.zero_()
     if "rotary" in parts:
         perception.perceives = perception.perceives.model_copy(update={"rotary_share": 0.0})
     return bare

@@ -52,7 +52,7 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
         "state norm": {"model__core__state_norm": False},
         "state noise": {"model__core__state_noise": 0.0},
         "several questions a text": {"data__questions": 1, "train__slack": None},
-        "shared words": {"model__perception__same_words": False, "model__perception__vocabulary": 90},
+        "shared names": {"model__perception__names_from": None, "model__perception__vocabulary": 90},
     },
     "family": {
         "nothing left out": {},
@@ -60,7 +60,7 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
         "state norm": {"model__core__state_norm": False},
         "state noise": {"model__core__state_noise": 0.0},
         "several questions a text": {"data__questions": 1, "train__slack": None},
-        "shared words": {"model__perception__same_words": False},
+        "shared names": {"model__perception__names_from": None},
     },
 }
 

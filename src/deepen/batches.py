@@ -89,7 +89,7 @@ def encode(task: Task, question: Any, perception: PerceptionConfig) -> Encoded:
 def check_vocabulary(task: Task, encoded: Encoded, perception: PerceptionConfig) -> None:
     """A model with a token table can only be asked about tokens it has rows for."""
     spare = perception.vocabulary - int(encoded.tokens.max()) - 1
-    without_names = perception.vocabulary == 1 if perception.kind == "topological" else perception.same_words
+    without_names = perception.vocabulary == 1 if perception.kind == "topological" else perception.names_from
     if spare < 0 and not without_names:
         raise QuestionError(
             f"{-spare} {task.too_many} too many for this model, whose token table has"

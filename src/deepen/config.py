@@ -62,10 +62,10 @@ class PerceptionConfig(Record):
     they stand (ignored by topological)."""
     words: Positive = 12
     """Tokens in a phrase; a longer one becomes several (phrases only)."""
-    same_words: bool = False
-    """Whether attention can go by which words two phrases share, and at which places in them, with strengths
-    that are learned. Words beyond the table then share its last row: names need no meaning, and there can be
-    any number of them (phrases only)."""
+    names_from: Positive | None = None
+    """Token ids from this one on are names. Attention can go by which names two phrases share, and at which
+    places in them, with strengths that are learned; and names beyond the table share its last row: they need
+    no meaning, and there can be any number of them. None: no token is one (phrases only)."""
 
 
 class CoreConfig(Record):

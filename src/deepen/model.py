@@ -100,7 +100,7 @@ class Model(nn.Module, ABC):
         | query, key, value weights           | Xavier uniform over the joint (3D, D) matrix |
         | query, key, value and output biases | 0                                            |
         | other linear weights and biases     | U(-1/sqrt(fan in), 1/sqrt(fan in))           |
-        | strengths of shared words           | N(0, .2^2)                                   |
+        | strengths of shared names           | N(0, .2^2)                                   |
         | gate bias                           | gate_bias                                    |
         | bias of the halting unit (ACT)      | halt_bias                                    |
         | LayerScale                          | layer_scale                                  |
@@ -126,7 +126,7 @@ class Model(nn.Module, ABC):
         for name, parameter in self.named_parameters():
             if name == "perception.roles":
                 nn.init.normal_(parameter, std=config.perception.role_scale)
-            elif name == "perception.same_words":
+            elif name == "perception.names":
                 nn.init.normal_(parameter, std=0.2)
             elif name == "core.gate.bias" and config.core.gate_bias is not None:
                 nn.init.constant_(parameter, config.core.gate_bias)

@@ -3,7 +3,7 @@
 Three interfaces of falling structural bias (paper, "Task-Specific Perception Interfaces"):
 topological sees a graph's edges, hierarchical and unstructured see tokens in order. The last two are
 the same module; what differs is the data, whose shuffled facts make distance meaningless. A fourth sees
-phrases: fewer positions, and which words each shares with others.
+phrases: fewer positions, and which names each shares with others.
 """
 
 from typing import Final
@@ -96,9 +96,9 @@ class Phrases(nn.Module):
         width, words = config.core.width, config.perception.words
         self.tokens = nn.Embedding(config.perception.vocabulary, width)
         self.join = nn.Linear(words * width, width)
-        self.same_words = (
+        self.names = (
             nn.Parameter(torch.empty(config.core.heads, words, words))
-            if config.perception.same_words
+            if config.perception.names_from is not None
             else None
         )
         self.norm = nn.LayerNorm(width)
@@ -106,12 +106,12 @@ class Phrases(nn.Module):
 
     def forward(self, batch: Batch) -> Scene:
         sees = self.perceives
-        known = batch.tokens if self.same_words is None else batch.tokens.clamp(max=sees.vocabulary - 1)
+        known = batch.tokens if self.names is None else batch.tokens.clamp(max=sees.vocabulary - 1)
         hidden = self.dropout(self.norm(self.join(self.tokens(known).flatten(2))))
         rotary = rotary_table(self.head_width, sees.rotary_base, sees.rotary_share, numbered(hidden))
         mask = additive(self._may_look(batch)[:, None], hidden.dtype)
-        if self.same_words is not None:
-            mask = mask + likeness(batch.tokens, STRENGTH * self.same_words)
+        if self.names is not None and sees.names_from is not None:
+            mask = mask + likeness(batch.tokens, STRENGTH * self.names, sees.names_from)
         rows_first = torch.zeros_like(batch.tokens[:, :1, 0])
         return Scene(
             first=hidden,
@@ -133,14 +133,14 @@ class Phrases(nn.Module):
 STRENGTH: Final = 10.0  # so that an optimiser whose steps suit weights moves attention as fast
 
 
-def likeness(tokens: Tensor, strengths: Tensor) -> Tensor:
-    """Sum over places a, b of strengths[h, a, b] wherever word a of phrase i is word b of phrase j.
+def likeness(tokens: Tensor, strengths: Tensor, names_from: int) -> Tensor:
+    """Sum over places a, b of strengths[h, a, b] wherever word a of phrase i, a name, is word b of phrase j.
 
-    (B, H, L, L), of tokens (B, L, words); 0 is no word.
+    (B, H, L, L), of tokens (B, L, words).
     """
     total = torch.zeros((), dtype=strengths.dtype, device=strengths.device)
     for place, own in enumerate(tokens.unbind(dim=2)):  # one at a time, for there are (words L)^2 pairs
-        same = (own[:, :, None, None] == tokens[:, None]) & (own != 0)[:, :, None, None]
+        same = (own[:, :, None, None] == tokens[:, None]) & (own >= names_from)[:, :, None, None]
         total = total + torch.einsum("bijw,hw->bhij", same.to(strengths.dtype), strengths[:, place])
     return total
 

@@ -136,7 +136,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
                 words=14,
                 rotary_base=100.0,
                 rotary_share=0.25,
-                same_words=True,
+                names_from=9,
             ),
             core=CoreConfig(
                 width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
@@ -165,7 +165,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
         seed=seed,
         model=ModelConfig(
             perception=PerceptionConfig(
-                kind="phrases", vocabulary=90, words=7, rotary_share=0.0, same_words=True
+                kind="phrases", vocabulary=90, words=7, rotary_share=0.0, names_from=34
             ),
             core=CoreConfig(
                 width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
@@ -192,7 +192,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
 
 
 def frontier_all(seed: int = 0) -> RunConfig:
-    """Three tasks told in one language: attention by shared words, by order and by what phrases mean."""
+    """Three tasks told in one language: attention by shared names, by order and by what phrases mean."""
     return RunConfig(
         task="all",
         preset="frontier",
@@ -204,7 +204,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
                 words=14,
                 rotary_base=100.0,
                 rotary_share=0.25,
-                same_words=True,
+                names_from=49,
             ),
             core=CoreConfig(
                 width=96, heads=6, feedforward=384, recall=True, state_norm=True, state_noise=0.3
