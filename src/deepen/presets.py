@@ -207,7 +207,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
                 names_from=49,
             ),
             core=CoreConfig(
-                width=96, heads=6, feedforward=384, recall=True, state_norm=True, state_noise=0.3
+                width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
             ),
         ),
         data=DataConfig(
@@ -219,7 +219,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
             questions=16,
         ),
         train=TrainConfig(
-            updates=8_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+            updates=6_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
         ),
         grid=GridConfig(
             distribution="certified-family",
