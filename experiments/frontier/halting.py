@@ -69,7 +69,7 @@ def way(
             after = step(before, scene, t + 1, before.hidden.shape[1])
             right[places, t] = (model.read(after, scene) > 0) == (batch.labels > 0.5)
             for name, rule in rules.items():
-                wants[name][places, t] = rule.wants_to_stop(before, after, scene)
+                wants[name][places, t] = rule.wants_to_stop(before, after, scene, t + 1)
             before = after
     return right, wants
 

@@ -63,7 +63,7 @@ class LearnedHalting:
     head: HaltingHead
     patience: int = 1
 
-    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
+    def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
         wants: Tensor = self.head(before, after, scene) > 0
         return wants
 

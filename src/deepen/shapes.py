@@ -84,6 +84,12 @@ class Scene:
         needed = (1, self.first.shape[1]) if self.graphs is None else self.graphs.needed
         return needed[min(num_steps, len(needed) - 1)]
 
+    def spread(self, numbers: Tensor, num: int) -> Tensor:
+        """What belongs to each question, at the first `num` positions; a single number stays one."""
+        if numbers.dim() == 0:
+            return numbers
+        return numbers[:, None] if self.graphs is None else numbers[self.graphs.owner[:num]][None]
+
     def everywhere(self, true: Tensor) -> Tensor:
         """(questions,): whether (B, L) booleans are true at every position of a question."""
         if self.graphs is None:

@@ -80,6 +80,7 @@ class Lanes:
         self.tick = 0
         self._lanes: dict[object, Lane] = {}
         self._ends: dict[int, int] = {}  # the tick at which each question reaches its limit
+        self._came: dict[int, int] = {}  # after which tick
         self._settling: set[int] = set()
 
     @torch.inference_mode()
@@ -88,6 +89,7 @@ class Lanes:
         for key, entry in entries.items():
             together.setdefault(_lane_of(key, entry.encoded), []).append(key)
             self._ends[key] = self.tick + entry.limit
+            self._came[key] = self.tick
             if entry.settles:
                 self._settling.add(key)
         for name, keys in together.items():
@@ -131,7 +133,10 @@ class Lanes:
             after, state = lane.stepped(self.shared_step, self.tick)
             if not self._settling.isdisjoint(lane.keys):
                 before = lane.first(len(after.items)).state()
-                wants = self.rule.wants_to_stop(before, state, after.scene()).tolist()
+                # Who has left is still looked at, as if new.
+                came = [self._came.get(key, self.tick - 1) for key in after.keys]
+                t = self.tick - torch.tensor(came, device=self.device)
+                wants = self.rule.wants_to_stop(before, state, after.scene(), t).tolist()
                 would_stop |= {key for key, want in zip(after.keys, wants, strict=True) if want}
             self._lanes[name] = after
         return would_stop & self._settling
@@ -149,6 +154,8 @@ class Lanes:
     @torch.inference_mode()
     def leave(self, keys: AbstractSet[int]) -> None:
         self._settling -= keys
+        for key in keys:
+            del self._came[key]
         early = {key for key in keys if self._ends.pop(key) > self.tick}  # the others are cut off anyway
         for name, lane in list(self._lanes.items()):
             going = early.intersection(lane.keys)
@@ -160,6 +167,7 @@ class Lanes:
     def clear(self) -> None:
         self._lanes.clear()
         self._ends.clear()
+        self._came.clear()
         self._settling.clear()
 
 

@@ -33,8 +33,8 @@ class HaltingRule(Protocol):
         """Wants in a row that make a question stop; None: no question stops before its limit."""
         ...
 
-    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
-        """(B,) booleans."""
+    def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
+        """(questions,) booleans after step t, which may differ from question to question."""
         ...
 
 
@@ -45,28 +45,32 @@ class Fixed:
     max_steps: int
     patience: None = None
 
-    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
+    def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
         return torch.zeros(len(scene.read_at), dtype=torch.bool, device=scene.read_at.device)
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """Until no position's state moves by more than `tolerance` of its own size.
+    """Until no position's state moves by more than `tolerance` of its own size, nor by more than `pace` / t.
 
-    A gate that lets a tenth through makes the way a tenth as far, and a state that has not begun to think
-    look settled: so the move is divided by how far the gate is open.
+    The longer a question has taken, the stiller its state must be: at this pace it would not move by more
+    than `pace` of its size if it went on for as long again. A gate that lets a tenth through makes the way a
+    tenth as far, and a state that has not begun to think look settled: so the move is divided by how far the
+    gate is open.
     """
 
     max_steps: int
     tolerance: float = 0.5
+    pace: float = 1.5
     patience: int = 2
 
-    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
+    def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
         moved = (after.hidden - before.hidden).norm(dim=-1)
         if after.gate is not None:
             moved = moved / after.gate.mean(dim=-1)
-        settled = moved <= self.tolerance * after.hidden.norm(dim=-1)
-        return scene.everywhere(settled)
+        t = torch.as_tensor(t, dtype=moved.dtype, device=moved.device)
+        limit = scene.spread((self.pace / t).clamp(max=self.tolerance), moved.shape[1])
+        return scene.everywhere(moved <= limit * after.hidden.norm(dim=-1))
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class AnswerConvergence:
     tolerance: float = 0.01
     patience: int = 4
 
-    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
+    def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
         then, now = (self.read(state, scene).sigmoid() for state in (before, after))
         return (now - then).abs() <= self.tolerance
 
@@ -121,7 +125,7 @@ def unroll(
         after = step(state, scene, taken + t, num_needed)
         stops = limits[here] == t
         if halt.patience is not None:
-            in_a_row = torch.where(halt.wants_to_stop(state, after, scene), in_a_row + 1, 0)
+            in_a_row = torch.where(halt.wants_to_stop(state, after, scene, taken + t), in_a_row + 1, 0)
             stops = stops | (in_a_row >= halt.patience)
         state = after  # and nothing else holds on to the state before it
         someone_stops = t in ends or (may_stop_early and bool(stops.any()))

@@ -105,7 +105,7 @@ class EveryPositionHalted:
     together: bool = False
     patience: int = 1
 
-    def wants_to_stop(self, before: State, after: State, scene: Scene) -> Tensor:
+    def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
         assert isinstance(after, ActState)
         done = scene.everywhere(~after.running)
         return done.all().expand_as(done) if self.together else done
