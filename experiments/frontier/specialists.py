@@ -11,21 +11,59 @@ import json
 from pathlib import Path
 from typing import Any
 
-from deepen.config import RunConfig
-from deepen.grid import Grid, measure
+from deepen.config import GridConfig, RunConfig
+from deepen.grid import Cell, Grid, measure, tally
+from deepen.model import Model
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import draw_frontier, fill_page
 from deepen.runs import load_model, write_atomically
 from deepen.stats import wilson
+from deepen.tasks import examples
 from deepen.train import train
 
 HERE = Path(__file__).parent
 STORED = HERE / "specialists.json"
 TARGETS = {  # certified accuracy that is aimed at, by difficulty
+    "graph": {1_000: 0.99},
     "logic": {**dict.fromkeys(range(1, 9), 0.995), 14: 0.98, 20: 0.95, 32: 0.90},
     "family": {**dict.fromkeys(range(1, 6), 0.99), 9: 0.95, 12: 0.90},
 }
+
+
+NEAR = GridConfig(
+    distribution="certified",
+    difficulties=(1, 2, 3, 4, 5, 8, 12, 24),
+    steps=(1, 2, 3, 4, 5, 8, 12, 24),
+    num_examples=2_000,
+)
+FAR = (200, 1_000)  # hops: graphs of about 450 and 2,200 nodes, where training has at most 16
+NUM_FAR = {200: 500, 1_000: 100}
+
+
+def far_cells(model: Model, config: RunConfig) -> list[Cell]:
+    """Accuracy with a third of the steps, one too few, just enough, and a tenth more."""
+    cells = []
+    for hops in FAR:
+        num = NUM_FAR[hops]
+        asked = examples("graph", "certified", hops, num=num)
+        found = tally(model, config, asked, hops + hops // 10)
+        for steps in (hops // 3, hops - 1, hops, hops + hops // 10):
+            low, high = wilson(found.accuracy(steps), num)
+            cells.append(
+                Cell(
+                    difficulty=hops,
+                    steps=steps,
+                    accuracy=found.accuracy(steps),
+                    low=low,
+                    high=high,
+                    true_positive_rate=found.rate(True, steps),
+                    true_negative_rate=found.rate(False, steps),
+                    num=num,
+                    ceiling=1.0 if steps >= hops else 0.5,
+                )
+            )
+    return cells
 
 
 def result(config: RunConfig, runs: Path) -> dict[str, Any]:
@@ -34,8 +72,13 @@ def result(config: RunConfig, runs: Path) -> dict[str, Any]:
     with Bar(f"training {config.run_name}", config.train.updates) as bar:
         run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
     model, _ = load_model(path, "cpu")
-    with Bar(f"measuring {config.run_name}", len(config.grid.difficulties) * config.grid.num_examples) as bar:
-        grid = measure(model, config, config.grid, watch=bar.show)
+    wanted = NEAR if config.task == "graph" else config.grid
+    with Bar(f"measuring {config.run_name}", len(wanted.difficulties) * wanted.num_examples) as bar:
+        grid = measure(model, config, wanted, watch=bar.show)
+    if config.task == "graph":
+        grid = grid.model_copy(update={"cells": (*grid.cells, *far_cells(model, config))})
+    else:
+        write_atomically(run.grid_file, grid.model_dump_json().encode() + b"\n")
     described = json.loads(run.config_file.read_text())
     return {
         **described,
@@ -47,13 +90,19 @@ def result(config: RunConfig, runs: Path) -> dict[str, Any]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """Mean over the seeds, the interval of all their examples, and each seed by itself."""
-    lines = ["| depth | T = depth / 3 | T = 2 depth | 95 % interval | by seed | aimed at | n |"]
-    lines.append("|---" * 7 + "|")
     task = results[0]["config"]["task"]
+    enough = 1 if task == "graph" else 2  # steps for each hop or level
+    name, some = ("hops", "T = hops") if task == "graph" else ("depth", "T = 2 depth")
+    lines = [f"| {name} | T = {name} / 3 | {some} | 95 % interval | by seed | aimed at | n |"]
+    lines.append("|---" * 7 + "|")
     grids = [Grid.model_validate(one["grid"]) for one in results]
-    for difficulty in grids[0].config.difficulties:
-        early = [grid.cell(difficulty, max(1, difficulty // 3)).accuracy for grid in grids]
-        cells = [grid.cell(difficulty, 2 * difficulty) for grid in grids]
+    for difficulty in dict.fromkeys(cell.difficulty for cell in grids[0].cells):
+        few, many = max(1, difficulty // 3), enough * difficulty
+        measured = {cell.steps for cell in grids[0].cells if cell.difficulty == difficulty}
+        if not {few, many} <= measured:
+            continue
+        early = [grid.cell(difficulty, few).accuracy for grid in grids]
+        cells = [grid.cell(difficulty, many) for grid in grids]
         total = sum(cell.num for cell in cells)
         mean = sum(cell.accuracy * cell.num for cell in cells) / total
         low, high = wilson(mean, total)
@@ -99,7 +148,8 @@ def main() -> None:
         own = [one for one in results if one["config"]["task"] == task]
         if own:
             tables[task] = table(own)
-            draw_frontier(Grid.model_validate(own[0]["grid"]), HERE / f"{task}.png")
+            if task != "graph":  # whose picture is in ../foundation
+                draw_frontier(Grid.model_validate(own[0]["grid"]), HERE / f"{task}.png")
     fill_page(HERE / "README.md", tables)
 
 

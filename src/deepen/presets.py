@@ -151,7 +151,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 20, 32),
-            steps=(1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64),
+            steps=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24),
             num_examples=2_000,
         ),
     )
