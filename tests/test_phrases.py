@@ -19,7 +19,7 @@ from deepen.reasoner import Reasoner
 from deepen.tasks import examples, get_task
 from deepen.tasks.family import OFFSETS
 from deepen.tasks.family import TOKENS as FAMILY_TOKENS
-from deepen.tasks.logic import FIRST_LEVEL, chance_of_true
+from deepen.tasks.logic import FIRST_NAME, chance_of_true
 from deepen.tasks.logic import TOKENS as LOGIC_TOKENS
 from deepen.train import train, training_loss
 from deepen.unroll import Fixed
@@ -42,10 +42,10 @@ def test_the_phrases_of_an_expression_are_the_expression(words):
             assert "(" not in phrase[:-1]
             assert ")" not in phrase[1:]
         before = ""
-        for phrase, (own, opened, *_) in zip(phrases, encoded.tokens - FIRST_LEVEL, strict=True):
+        for phrase, (own, opened, *_) in zip(phrases, encoded.tokens - FIRST_NAME, strict=True):
             closes, opens = phrase.startswith(")"), phrase.endswith("(")
             assert own == before.count("(") - before.count(")") - closes
-            assert opened == (own + 1 if opens else -FIRST_LEVEL)  # of a phrase that opens none it is no word
+            assert opened == (own + 1 if opens else -FIRST_NAME)  # of a phrase that opens none it is no word
             before += phrase
 
 

@@ -143,7 +143,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
             ),
         ),
         data=DataConfig(
-            distribution="certified", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
+            distribution="lessons", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
         ),
         train=TrainConfig(
             updates=3_000, steps=(2, 14), slack=1, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
@@ -172,7 +172,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             ),
         ),
         data=DataConfig(
-            distribution="certified-drift",
+            distribution="lessons",
             difficulties=(1, 5),
             curriculum=0.2,
             train_set=None,
@@ -180,7 +180,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             questions=16,
         ),
         train=TrainConfig(
-            updates=6_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+            updates=5_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
         ),
         grid=GridConfig(
             distribution="certified",

@@ -12,11 +12,14 @@ one, and further decoy chains of that length, some growing out of it, until ever
 In the negative of a pair the two chains have changed relations, so every count of words and names is
 the same. Hops are -2 to 2 in any order and the whole sums stay in that range. What a part of both
 chains still gives away (a sum may leave the claim out of reach) is `chance_after`, exactly.
+
+`lessons`, to train on, has decoy chains that drift, and often fewer facts.
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
 from random import Random
@@ -73,6 +76,7 @@ class Family(Task):
             "certified": _sample_certified,
             "certified-apex": partial(_sample_certified, apex=True),
             "certified-drift": partial(_sample_certified, drift=True),
+            "lessons": _sample_lesson,
         }
 
     def verify(self, question: Any) -> bool:
@@ -293,6 +297,17 @@ def _sample_certified(
     question = {"facts": facts, "query": _sentence(chains[0][0], WORDS[sum(right)], chains[0][-1])}
     certificate = {"chain": chains[0], "twin": chains[1]}
     return Example(question=question, label=positive, difficulty=depth, certificate=certificate)
+
+
+def _sample_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Example:
+    """As `certified-drift`; of every other text only some of the facts beside the true chain are told."""
+    example = _sample_certified(rng, depth, positive, split, drift=True)
+    facts, chain = example.question["facts"], set(pairwise(example.certificate["chain"]))
+    if rng.random() < 0.5:
+        others = [fact for fact in facts if (_read(fact, "")[0], _read(fact, "")[2]) not in chain]
+        told = set(rng.sample(others, rng.randint(0, len(others))))
+        facts = [fact for fact in facts if fact in told or fact not in others]
+    return replace(example, question={**example.question, "facts": facts}, certificate=None)
 
 
 def _drifting(rng: Random, length: int) -> list[int]:

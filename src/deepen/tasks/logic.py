@@ -13,6 +13,7 @@ many levels again are nested below, so reading from the inside is no shorter tha
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -24,7 +25,7 @@ from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
 IDS = {token: number for number, token in enumerate(TOKENS)}
-FIRST_LEVEL = len(TOKENS)  # levels have names, which mean nothing but where they recur
+FIRST_NAME = len(TOKENS)  # groups have names, which mean nothing but where they recur
 MAX_CHARACTERS = 127
 MAX_TRIES = 2_000
 MAX_CRITICAL_DEPTH = 64
@@ -41,7 +42,7 @@ class Logic(Task):
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
-        return {"paper": _sample_paper, "certified": _sample_certified}
+        return {"paper": _sample_paper, "certified": _sample_certified, "lessons": _sample_lesson}
 
     def verify(self, question: Any) -> bool:
         """An operator-precedence parser with explicit stacks: NOT > AND > OR."""
@@ -106,7 +107,7 @@ class Logic(Task):
     def phrases(self, question: Any, words: int) -> Encoded:
         """What stands between two parentheses, with the one that opens at its end or closes before it.
 
-        A phrase begins with two names, of the level it stands on and of the level that it opens, if it does.
+        A phrase begins with two names, of the group it belongs to and of the group that it opens, if it does.
         """
         return _stretches(self._symbols(question), words)[0]
 
@@ -131,18 +132,19 @@ def _stretches(text: str, words: int) -> tuple[Encoded, list[int]]:
     """The phrases, and for each opening parenthesis the one that it ends."""
     if words < 3:
         raise ValueError(f"a phrase has two names and a symbol or more: perception.words must not be {words}")
-    level = 0
-    phrases = [[FIRST_LEVEL, 0]]
-    opens = []
+    enclosing = [0]  # the groups that are open; the whole is group 0
+    phrases = [[FIRST_NAME, 0]]
+    opens: list[int] = []
     for place, symbol in enumerate(text):
-        level -= symbol == ")"
+        if symbol == ")":
+            enclosing.pop()
         if symbol == ")" or (place and text[place - 1] == "(") or len(phrases[-1]) == words:
-            phrases.append([FIRST_LEVEL + level, 0])
+            phrases.append([FIRST_NAME + enclosing[-1], 0])
         phrases[-1].append(IDS[symbol])
         if symbol == "(":
             opens.append(len(phrases) - 1)
-            level += 1
-            phrases[-1][1] = FIRST_LEVEL + level
+            enclosing.append(len(opens))
+            phrases[-1][1] = FIRST_NAME + len(opens)
     tokens = np.zeros((len(phrases), words), dtype=np.int64)
     for row, phrase in enumerate(phrases):
         tokens[row, : len(phrase)] = phrase
@@ -334,6 +336,18 @@ def _join(rng: Random, left: tuple[str, Terms], right: tuple[str, Terms]) -> tup
     if rng.random() < 0.5:
         return f"{left_text}&{right_text}", [*a[:-1], a[-1] and b[0], *b[1:]]
     return f"{left_text}|{right_text}", a + b
+
+
+def _sample_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Example:
+    """Half of them certified, half as published; of the shallowest some without any parentheses."""
+    if rng.random() < 0.5:
+        return replace(_sample_certified(rng, depth, positive, split), certificate=None)
+    example = _sample_paper(rng, depth, positive, split)
+    if depth == 1 and rng.random() < 0.5 and example.question.startswith("("):
+        inside = example.question[1:-1]
+        if "(" not in inside:
+            return replace(example, question=inside)
+    return example
 
 
 def _sample_certified(rng: Random, depth: int, positive: bool, split: Split) -> Example:
