@@ -102,7 +102,9 @@ def test_more_names_than_the_model_knows_are_refused(tmp_path):
 
 
 def test_what_is_not_there_cannot_be_loaded(tmp_path):
-    with pytest.raises(RunError, match=r"no shipped checkpoint of that name \(shipped: graph\)"):
+    with pytest.raises(
+        RunError, match=r"no shipped checkpoint of that name \(shipped: family, graph, logic\)"
+    ):
         deepen.load("grpah")
     with pytest.raises(RunError, match="no run folder or weights file"):
         deepen.load(tmp_path / "graph")  # a path is never the name of a shipped checkpoint
@@ -116,3 +118,46 @@ def test_loading_is_not_fooled_by_a_checkpoint_for_resuming(tmp_path):
     run = train(tiny("graph", "frontier", train__updates=1), tmp_path)
     with pytest.raises(RunError, match="holds no model to load"):
         deepen.load(run.checkpoint_file)
+
+
+@pytest.mark.parametrize(
+    ("task", "difficulty", "steps", "least"),
+    [("logic", 8, 16, 0.98), ("logic", 20, 40, 0.95), ("family", 5, 10, 0.98), ("family", 9, 14, 0.93)],
+)
+def test_the_shipped_text_models_think_further_than_they_were_trained(task, difficulty, steps, least):
+    reasoner = deepen.load(task)
+    asked = deepen.examples(task, "certified", difficulty, seed=9, num=200)
+    questions = [one.question for one in asked]
+    for num_steps, low, high in ((steps, least, 1.0), (max(1, difficulty // 3), 0.4, 0.6)):
+        answers = reasoner.answer_many(questions, num_steps)
+        right = sum(answer.label == one.label for answer, one in zip(answers, asked, strict=True)) / 200
+        assert low <= right <= high
+
+
+SIMPLE = {
+    "T": True,
+    "!T": False,
+    "T&F": False,
+    "(T&F)|T": True,
+    "!(T|F)": False,
+    "((T|F)&(F|T))&!((F|F)|(T&F))": True,
+    "!((T&F)|(!(T|F)))": True,
+}
+
+
+def test_the_shipped_logic_model_answers_simple_questions():
+    answers = deepen.load("logic").answer_many(list(SIMPLE))
+    assert [answer.label for answer in answers] == list(SIMPLE.values())
+
+
+@pytest.mark.parametrize("names", [("Alice", "Bob", "Carol", "David"), ("Zo", "Y2", "W. X.", "Vi")])
+def test_the_shipped_family_model_answers_simple_questions(names):
+    a, b, c, d = names
+    facts = [f"{a} is the parent of {b}", f"{b} is the parent of {c}", f"{c} is the child of {d}"]
+    claims = {(b, "parent"): True, (b, "child"): False, (c, "grandparent"): True, (c, "parent"): False}
+    claims |= {(d, "parent"): True, (d, "sibling"): False}
+    reasoner = deepen.load("family")
+    for (other, relation), expected in claims.items():
+        query = f"{a} is the {relation} of {other}"
+        assert reasoner.answer({"facts": facts, "query": query}).label == expected, query
+    assert reasoner.answer({"facts": facts[:1], "query": facts[0]}).label
