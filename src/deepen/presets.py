@@ -180,7 +180,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             questions=16,
         ),
         train=TrainConfig(
-            updates=5_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
+            updates=7_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
         ),
         grid=GridConfig(
             distribution="certified",

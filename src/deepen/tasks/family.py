@@ -214,9 +214,13 @@ def _sentence_ids(subject: int, relation: str, other: int, end: str) -> list[int
 
 
 def _wrong_claim(rng: Random, total: int, sums: Iterable[int]) -> int:
-    """One generation off, or the sum of another chain as long: no claim is likelier wrong than right."""
+    """One generation off, or the sum of another chain as long, or sometimes anything.
+
+    So that hardly any claim is likelier wrong than right.
+    """
     near, others = [total - 1, total + 1], [other for other in sums if other != total]
-    return rng.choice([claim for claim in rng.choice((near, others or near)) if claim in WORDS])
+    ways = (near, near, near, others or near, others or near, others or near, list(WORDS))
+    return rng.choice([claim for claim in rng.choice(ways) if claim in WORDS and claim != total])
 
 
 def _read(sentence: Any, where: str) -> tuple[str, str, str]:
@@ -300,12 +304,12 @@ def _sample_certified(
 
 
 def _sample_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """As `certified-drift`; of every other text only some of the facts beside the true chain are told."""
+    """As `certified-drift`; of every third text only a few of the facts beside the true chain are told."""
     example = _sample_certified(rng, depth, positive, split, drift=True)
     facts, chain = example.question["facts"], set(pairwise(example.certificate["chain"]))
-    if rng.random() < 0.5:
+    if rng.random() < 1 / 3:
         others = [fact for fact in facts if (_read(fact, "")[0], _read(fact, "")[2]) not in chain]
-        told = set(rng.sample(others, rng.randint(0, len(others))))
+        told = set(rng.sample(others, rng.randint(0, rng.randint(0, len(others)))))
         facts = [fact for fact in facts if fact in told or fact not in others]
     return replace(example, question={**example.question, "facts": facts}, certificate=None)
 
