@@ -49,6 +49,14 @@ def test_the_phrases_of_an_expression_are_the_expression(words):
             before += phrase
 
 
+def test_operators_outside_of_all_parentheses_are_put_into_some():
+    logic = get_task("logic")
+    for loose, whole in (("(T&F)|T", "((T&F)|T)"), ("!(T)&!(F)", "(!(T)&!(F))")):
+        assert (logic.phrases(loose, 14).tokens == logic.phrases(whole, 14).tokens).all()
+    assert len(logic.phrases("T|F&T", 14).tokens) == 1
+    assert len(logic.phrases("!!(T|F)", 14).tokens) == 3
+
+
 def test_spaces_and_repeated_negations_are_the_same_expression():
     logic = get_task("logic")
     spaced, dense = (logic.phrases(text, 12).tokens for text in ("! ! ( T & F ) | T", "!!(T&F)|T"))

@@ -32,7 +32,7 @@ from deepen.serve import make_app
 from deepen.service import EXAMPLES, Limits, Served, Service, open_models
 from deepen.thinkers import Lanes
 
-GRAPH = EXAMPLES["graph"]
+GRAPH, FAMILY = EXAMPLES["graph"], EXAMPLES["family"]
 
 
 class InLoop:
@@ -152,6 +152,13 @@ def test_answers_are_those_of_the_reasoner(server):
     assert content["answers"][0]["steps"] == 3, "at most"
 
 
+def test_the_model_is_found_by_the_form_of_the_question(server):
+    for question, model in ((GRAPH, "graph"), ("T|F", "logic")):
+        answer = call(server, {"question": question, "steps": 2})[2]
+        named = call(server, {"question": question, "steps": 2, "model": model})[2]
+        assert answer["answers"] == named["answers"]
+
+
 def test_a_stream_has_every_step(server):
     body = {"model": "graph", "questions": [GRAPH, GRAPH], "steps": 4, "stream": True}
     status, headers, content = call(server, body)
@@ -177,7 +184,8 @@ REFUSALS = {
     "no question": ({"model": "graph"}, 422, "request", "either 'question' or 'questions'"),
     "both": ({"question": GRAPH, "questions": [GRAPH]}, 422, "request", "either"),
     "empty list": ({"model": "graph", "questions": []}, 422, "request", "empty list"),
-    "no model": ({"question": GRAPH}, 404, "model", "name a 'model': graph, logic"),
+    "no model": ({"question": FAMILY, "steps": 1}, 404, "model", "name a 'model': graph, logic"),
+    "no form": ({"question": 5, "steps": 1}, 422, "question", "a question is a string"),
     "other model": ({"model": "x", "question": GRAPH}, 404, "model", "no model 'x' here"),
     "no steps": ({"model": "graph", "question": GRAPH, "steps": 0}, 422, "request", "steps"),
     "half a step": ({"model": "graph", "question": GRAPH, "steps": 1.5}, 422, "request", "steps"),

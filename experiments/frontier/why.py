@@ -132,7 +132,7 @@ def with_news(config: RunConfig, difficulty: int) -> list[tuple[Example, Example
         turned = [edge if list(edge) != first else first[::-1] for edge in one.question["edges"]]
         other = {**one.question, "edges": turned}
         if not task.verify(other):  # the first edge of the route, turned round, leaves no way
-            pairs.append((one, Example(question=other, label=False, difficulty=difficulty)))
+            pairs.append((Example(question=other, label=False, difficulty=difficulty), one))
     return pairs
 
 
@@ -205,8 +205,8 @@ def table_of_news(found: dict[str, Any]) -> str:
                 low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
                 shown.append(f"{difficulty}: {steps:.1f} ({low:.0f} - {high:.0f})")
                 points.append((difficulty, steps))
-        slope = np.polyfit(*zip(*points, strict=True), 1)[0]
-        lines.append(f"| {task} | {', '.join(shown)} | {slope:.2f} |")
+        slope = f"{np.polyfit(*zip(*points, strict=True), 1)[0]:.2f}" if len(points) > 1 else ""
+        lines.append(f"| {task} | {', '.join(shown) or 'never'} | {slope} |")
     return "\n".join(lines)
 
 

@@ -131,7 +131,7 @@ def make_app(service: Service, key: str | None = None, log_questions: bool = Fal
     )
     async def answer(request: Request, asked: AnswerRequest) -> Response:
         """Answer one question, or several."""
-        served = service.find(asked.model)
+        served = service.find(asked.model, asked.every_question)
         asks = served.asks(asked, service.limits)
         request.state.said |= {"model": served.name, "questions": len(asks)}
         if log_questions:

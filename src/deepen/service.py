@@ -23,6 +23,7 @@ from deepen.reasoner import Answer, Reasoner, find, load, shipped
 from deepen.remote import RemoteEngine
 from deepen.runs import Run
 from deepen.shapes import Encoded
+from deepen.tasks.all import task_of
 from deepen.thinkers import Lanes
 
 EXAMPLES: dict[str, Any] = {
@@ -60,7 +61,7 @@ class AnswerRequest(Record):
     """One question, or several."""
 
     model: str | None = None
-    """Which model to ask; may be left out if there is only one."""
+    """Which model to ask; may be left out if there is only one for questions of this form."""
     question: Any = None
     """A question, as plain data."""
     questions: list[Any] | None = None
@@ -263,12 +264,17 @@ class Service:
         longest = min([limits.questions, *(one.engine.most_waiting for one in served)])
         self.limits = limits.model_copy(update={"questions": longest})
 
-    def find(self, name: str | None) -> Served:
+    def find(self, name: str | None, asked: Sequence[Any] = ()) -> Served:
+        """A model by name; without one, the only one for questions of such a form."""
         known = ", ".join(self.by_name)
         if name is None:
-            if len(self.by_name) > 1:
+            fitting = list(self.by_name)
+            if len(fitting) > 1 and asked:
+                task = task_of(asked[0]).name
+                fitting = [one.name for one in self.by_name.values() if one.reasoner.task.name == task]
+            if len(fitting) != 1:
                 raise UnknownModelError(f"name a 'model': {known}")
-            (name,) = self.by_name
+            (name,) = fitting
         if name not in self.by_name:
             raise UnknownModelError(f"no model '{name}' here (there is {known})")
         return self.by_name[name]

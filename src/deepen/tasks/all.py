@@ -49,20 +49,20 @@ class All(Task):
         return task, certified
 
     def verify(self, question: Any) -> bool:
-        return _task_of(question).verify(question)
+        return task_of(question).verify(question)
 
     def certifies(self, example: Example) -> bool:
-        return _task_of(example.question).certifies(example)
+        return task_of(example.question).certifies(example)
 
     def encode(self, question: Any) -> Encoded:
         raise ValueError("task 'all' is told in phrases only: its perception must be 'phrases'")
 
     def phrases(self, question: Any, words: int) -> Encoded:
-        task = _task_of(question)
+        task = task_of(question)
         return _translated(task, task.phrases(question, words))
 
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
-        task = _task_of(example.question)
+        task = task_of(example.question)
         found = task.lesson(example, words, num, min(hardest, MIXTURE[task]), rng)
         return replace(found, encoded=_translated(task, found.encoded))
 
@@ -73,7 +73,8 @@ class All(Task):
         return text if set(text) <= {*SYMBOLS, " "} else Family().parse(text)
 
 
-def _task_of(question: Any) -> Task:
+def task_of(question: Any) -> Task:
+    """The task whose form a question has."""
     keys = set(question) if isinstance(question, Mapping) else set()
     graph, logic, family = MIXTURE
     if isinstance(question, str):

@@ -13,7 +13,6 @@ many levels again are nested below, so reading from the inside is no shorter tha
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -21,17 +20,12 @@ from typing import Any
 import numpy as np
 
 from deepen.shapes import Encoded, Lesson
-from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
+from deepen.tasks.logic_samplers import sample_certified, sample_lesson, sample_paper
+from deepen.tasks.task import Example, QuestionError, Sampler, Task
 
 TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
 IDS = {token: number for number, token in enumerate(TOKENS)}
 FIRST_NAME = len(TOKENS)  # groups have names, which mean nothing but where they recur
-MAX_CHARACTERS = 127
-MAX_TRIES = 2_000
-MAX_CRITICAL_DEPTH = 64
-
-Terms = list[bool]
-"""An expression without outer parentheses: the values of the conjunctions that are OR-ed together."""
 
 
 class Logic(Task):
@@ -42,7 +36,7 @@ class Logic(Task):
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
-        return {"paper": _sample_paper, "certified": _sample_certified, "lessons": _sample_lesson}
+        return {"paper": sample_paper, "certified": sample_certified, "lessons": sample_lesson}
 
     def verify(self, question: Any) -> bool:
         """An operator-precedence parser with explicit stacks: NOT > AND > OR."""
@@ -109,7 +103,7 @@ class Logic(Task):
 
         A phrase begins with two names, of the group it belongs to and of the group that it opens, if it does.
         """
-        return _stretches(self._symbols(question), words)[0]
+        return _stretches(_in_parentheses(self._symbols(question)), words)[0]
 
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
         """Further questions are the values of nested groups, read where the group is about to open."""
@@ -126,6 +120,16 @@ class Logic(Task):
 
     def parse(self, text: str) -> Any:
         return text
+
+
+def _in_parentheses(text: str) -> str:
+    """`(T&F)|T` as `((T&F)|T)`: every text with parentheses is one group, as all that are trained on."""
+    level, outside = 0, ""
+    for symbol in text:
+        level -= symbol == ")"
+        outside += symbol if level == 0 else ""
+        level += symbol == "("
+    return f"({text})" if "(" in text and set(outside) & {"&", "|"} else text
 
 
 def _stretches(text: str, words: int) -> tuple[Encoded, list[int]]:
@@ -292,102 +296,3 @@ def chance_of_true(text: str, levels: int) -> float:
         return float(symbol == "T")
 
     return disjunction(0)
-
-
-def _sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """The published generator; labels fall as they fall (`positive` is not used)."""
-    shortest = 4 * depth + 1  # each level adds two parentheses, an operator and a literal
-    for _ in range(MAX_TRIES if shortest <= MAX_CHARACTERS else 0):
-        text, terms = _expression(rng, depth)
-        if len(text) <= MAX_CHARACTERS:
-            return Example(question=text, label=any(terms), difficulty=depth)
-    raise ValueError(f"no expression of depth {depth} in {MAX_CHARACTERS} characters: choose a smaller depth")
-
-
-def _expression(rng: Random, depth: int) -> tuple[str, Terms]:
-    if depth == 0:
-        return _atom(rng)
-    shallower = range(depth)
-    (other_depth,) = rng.choices(shallower, weights=[2 ** (depth - 1 - k) for k in shallower])
-    deep, other = _expression(rng, depth - 1), _expression(rng, other_depth)
-    text, terms = _join(rng, deep, other)
-    if rng.random() < 0.25:
-        return f"!({text})", [not any(terms)]
-    return f"({text})", [any(terms)]
-
-
-def _atom(rng: Random) -> tuple[str, Terms]:
-    kind = rng.random()
-    if kind < 0.5:
-        return _literal(rng)
-    if kind < 0.75:
-        text, (value,) = _literal(rng)
-        return f"!{text}", [not value]
-    return _join(rng, _literal(rng), _literal(rng))
-
-
-def _literal(rng: Random) -> tuple[str, Terms]:
-    return ("T", [True]) if rng.random() < 0.5 else ("F", [False])
-
-
-def _join(rng: Random, left: tuple[str, Terms], right: tuple[str, Terms]) -> tuple[str, Terms]:
-    """Two expressions side by side; an AND binds only the conjunctions that touch it."""
-    (left_text, a), (right_text, b) = left, right
-    if rng.random() < 0.5:
-        return f"{left_text}&{right_text}", [*a[:-1], a[-1] and b[0], *b[1:]]
-    return f"{left_text}|{right_text}", a + b
-
-
-def _sample_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """Half of them certified, half as published; of the shallowest some without any parentheses."""
-    if rng.random() < 0.5:
-        return replace(_sample_certified(rng, depth, positive, split), certificate=None)
-    example = _sample_paper(rng, depth, positive, split)
-    if depth == 1 and rng.random() < 0.5 and example.question.startswith("("):
-        inside = example.question[1:-1]
-        if "(" not in inside:
-            return replace(example, question=inside)
-    return example
-
-
-def _sample_certified(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """Neutral levels, the critical one, and as many decoys below; nesting is the same for depths up to 8."""
-    if depth > MAX_CRITICAL_DEPTH:
-        raise ValueError(f"certified expressions have a critical depth of at most {MAX_CRITICAL_DEPTH}")
-    nesting = 2 * max(depth, 8) + rng.randint(0, 2)  # near the bottom it could be found from there
-    levels = [_neutral(rng) for _ in range(depth - 1)]
-    either, other = _deciding(rng, "|"), _deciding(rng, "&")
-    levels += [either, other]
-    levels += [
-        _neutral(rng) if rng.random() < 0.5 else _deciding(rng, rng.choice("&|"))
-        for _ in range(nesting - depth - 1)
-    ]
-    negated = [rng.random() < 0.5 for _ in levels]
-    true_if_or = sum(negated[:depth]) % 2 == 0
-    if positive != true_if_or:
-        levels[depth - 1], levels[depth] = other, either
-    text = _literal_of(rng, rng.random() < 0.5)
-    for (operator, literals), negate in zip(reversed(levels), reversed(negated), strict=True):
-        slot = rng.randint(0, len(literals))
-        parts = [*literals[:slot], text, *literals[slot:]]
-        text = f"{'!' if negate else ''}({operator.join(parts)})"
-    path = [(*level, negate) for level, negate in zip(levels, negated, strict=True)][:depth]
-    return Example(question=text, label=positive, difficulty=depth, certificate={"path": path})
-
-
-def _neutral(rng: Random) -> tuple[str, list[str]]:
-    """A level whose literals leave the nested group's value as it is."""
-    operator = rng.choice("&|")
-    return operator, [_literal_of(rng, operator == "&") for _ in range(rng.randint(1, 3))]
-
-
-def _deciding(rng: Random, operator: str) -> tuple[str, list[str]]:
-    """A level with at least one literal that settles its value, whatever is nested in it."""
-    values = [rng.random() < 0.5 for _ in range(rng.randint(1, 3))]
-    values[rng.randrange(len(values))] = operator == "|"
-    return operator, [_literal_of(rng, value) for value in values]
-
-
-def _literal_of(rng: Random, value: bool) -> str:
-    """T or F, a quarter of the time as the negation of the other."""
-    return ("T" if value else "F") if rng.random() < 0.75 else ("!F" if value else "!T")
