@@ -231,9 +231,10 @@ def draw(stored: dict[str, Any], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, 5), layout="constrained")
+    rows = stored.get("ablation", [])
+    figure = Figure(figsize=(12 if rows else 6, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1.4))
+    left, *others = figure.subplots(1, 2 if rows else 1, squeeze=False)[0]
     for number, (task, seeds) in enumerate(stored.get("news", {}).items()):
         for rows in seeds.values():
             known = [row for row in rows if row["steps"] is not None]
@@ -247,7 +248,12 @@ def draw(stored: dict[str, Any], path: Path) -> None:
     left.axline((0, 0), slope=1, color="grey", linestyle=":", label="one step each")
     left.set(xlabel="how far away the news is (hops, levels)", ylabel="steps until the answer is new")
     left.legend()
-    rows = stored.get("ablation", [])
+    for right in others:
+        _draw_ablation(rows, right)
+    save_figure(figure, path)
+
+
+def _draw_ablation(rows: list[dict[str, Any]], right: Any) -> None:
     labels = list(dict.fromkeys((row["task"], row["ingredient"]) for row in rows))
     for place, (task, ingredient) in enumerate(labels):
         own = [row for row in rows if (row["task"], row["ingredient"]) == (task, ingredient)]
@@ -258,7 +264,6 @@ def draw(stored: dict[str, Any], path: Path) -> None:
     right.invert_yaxis()
     right.axvline(0.5, color="grey", linestyle=":")
     right.set(xlabel="accuracy without it (blue: in the training range, red: beyond it; a dot a seed)")
-    save_figure(figure, path)
 
 
 def main() -> None:
@@ -293,7 +298,7 @@ def main() -> None:
     tables = {
         "starts": table_of_starts(stored["starts"]) if "starts" in stored else "",
         "news": table_of_news(stored["news"]) if "news" in stored else "",
-        "ablation": table_of_ablation(stored.get("ablation", [])),
+        "ablation": table_of_ablation(stored["ablation"]) if stored.get("ablation") else "Not measured yet.",
     }
     draw(stored, HERE / "why.png")
     fill_page(HERE / "README.md", tables)
