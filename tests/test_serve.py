@@ -379,7 +379,7 @@ def test_the_client_hears_that_its_request_is_too_large():
 
 
 def test_an_engine_that_dies():
-    with command() as (process, address, lines):
+    with command("--model", "graph") as (process, address, lines):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         (engine,) = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
         os.kill(int(engine), signal.SIGKILL)
@@ -550,7 +550,7 @@ def command(*arguments, **environment):
 
 
 def test_sigterm_finishes_what_was_accepted(tmp_path):
-    with command("--slots", "4", "--limits.steps", "100000") as (process, address, lines):
+    with command("--model", "graph", "--slots", "4", "--limits.steps", "100000") as (process, address, lines):
         body = {"questions": [GRAPH] * 8, "steps": 400}
         with ThreadPoolExecutor(4) as pool:
             waiting = [pool.submit(call, address, body) for _ in range(4)]
