@@ -33,7 +33,9 @@ def inside(capsys, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("verb", [(), ("train",), ("grid",), ("audit",), ("solve",), ("train", "logic")])
+@pytest.mark.parametrize(
+    "verb", [(), ("train",), ("grid",), ("audit",), ("solve",), ("train", "logic"), ("train", "all")]
+)
 def test_help(verb, inside, tmp_path):
     code, out, errors = inside(*verb, "--help", cwd=tmp_path)
     assert code == 0

@@ -95,7 +95,7 @@ def _train_default(arguments: Sequence[str]) -> TrainCommand:
     @dataclass(frozen=True)
     class Start:
         task: tyro.conf.Positional[TaskName]
-        preset: PresetName = "paper"
+        preset: PresetName | None = None
         seed: int = 0
         config: Path | None = None
 
@@ -108,10 +108,11 @@ def _train_default(arguments: Sequence[str]) -> TrainCommand:
         with errors_in_one_line("train"):
             start, _ = tyro.cli(Start, prog="deepen train", args=plain, return_unknown_args=True)
     elif list(arguments) == plain:
-        fail("train what? expected a task: deepen train graph|logic|family")
+        fail("train what? expected a task: deepen train graph|logic|family|all")
     if start.config and any(argument.split("=")[0] == "--preset" for argument in plain):
         fail("--config says which preset it came from: leave out --preset")
-    base = _read_config(start.config) if start.config else get_preset(start.task, start.preset, start.seed)
+    preset = start.preset or ("frontier" if start.task == "all" else "paper")
+    base = _read_config(start.config) if start.config else get_preset(start.task, preset, start.seed)
     if base.task != start.task:
         fail(f"{start.config} is a config for '{base.task}', not for '{start.task}'")
     return TrainCommand(
