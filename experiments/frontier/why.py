@@ -44,7 +44,6 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
         "state noise": {"model__core__state_noise": 0.0},
         "gate": {"model__core__gate_bias": None},
         "no depth embedding": {"model__core__depth_rows": 20},
-        "nodes without names": {"model__perception__vocabulary": 27},
     },
     "logic": {
         "nothing left out": {},
