@@ -230,10 +230,10 @@ def draw(stored: dict[str, Any], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = stored.get("ablation", [])
-    figure = Figure(figsize=(12 if rows else 6, 5), layout="constrained")
+    ablation = stored.get("ablation", [])
+    figure = Figure(figsize=(12 if ablation else 6, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    left, *others = figure.subplots(1, 2 if rows else 1, squeeze=False)[0]
+    left, *others = figure.subplots(1, 2 if ablation else 1, squeeze=False)[0]
     for number, (task, seeds) in enumerate(stored.get("news", {}).items()):
         for rows in seeds.values():
             known = [row for row in rows if row["steps"] is not None]
@@ -248,7 +248,7 @@ def draw(stored: dict[str, Any], path: Path) -> None:
     left.set(xlabel="how far away the news is (hops, levels)", ylabel="steps until the answer is new")
     left.legend()
     for right in others:
-        _draw_ablation(rows, right)
+        _draw_ablation(ablation, right)
     save_figure(figure, path)
 
 
