@@ -262,7 +262,7 @@ def _draw_ablation(rows: list[dict[str, Any]], right: Any) -> None:
     right.set_yticks(range(len(labels)), [f"{task}: {ingredient}" for task, ingredient in labels])
     right.invert_yaxis()
     right.axvline(0.5, color="grey", linestyle=":")
-    right.set(xlabel="accuracy without it (blue: in the training range, red: beyond it; a dot a seed)")
+    right.set(xlabel="accuracy without it (blue: in range, red: beyond it)")
 
 
 def main() -> None:
