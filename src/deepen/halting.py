@@ -83,7 +83,7 @@ def fit_head(model: Model, config: RunConfig, updates: int = 300, seed: int = 0)
             enough = (batch.difficulty + (config.train.slack or 0) <= t).float()
             losses.append(cross_entropy(head(before, after, scene), enough))
         optimiser.zero_grad()
-        torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(torch.stack(losses).mean())
         optimiser.step()
     return head.eval()
 

@@ -14,6 +14,7 @@ from deepen.config import (
     GridConfig,
     ModelConfig,
     PerceptionConfig,
+    Range,
     RunConfig,
     TrainConfig,
     changed,
@@ -123,6 +124,23 @@ def frontier_graph(seed: int = 0) -> RunConfig:
     )
 
 
+READER = CoreConfig(width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3)
+"""The core that reads phrases."""
+
+
+def _taught(updates: int, steps: Range, slack: int) -> TrainConfig:
+    """How those who read phrases are trained: without a short warm-up and a short memory they learn late."""
+    return TrainConfig(
+        updates=updates,
+        steps=steps,
+        slack=slack,
+        lr=1e-3,
+        schedule="one-cycle",
+        warm_up=0.1,
+        memory=0.98,
+    )
+
+
 def frontier_logic(seed: int = 0) -> RunConfig:
     """Phrases that know which others are as deeply nested; the nested groups' values are asked as well."""
     return RunConfig(
@@ -138,16 +156,12 @@ def frontier_logic(seed: int = 0) -> RunConfig:
                 rotary_share=0.25,
                 names_from=9,
             ),
-            core=CoreConfig(
-                width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
-            ),
+            core=READER,
         ),
         data=DataConfig(
             distribution="lessons", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
         ),
-        train=TrainConfig(
-            updates=3_000, steps=(2, 14), slack=1, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
-        ),
+        train=_taught(updates=3_000, steps=(2, 14), slack=1),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 20, 32),
@@ -158,7 +172,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
 
 
 def frontier_family(seed: int = 0) -> RunConfig:
-    """Sentences that see which words they share; many questions a text."""
+    """Sentences that see which names they share; many questions a text."""
     return RunConfig(
         task="family",
         preset="frontier",
@@ -167,9 +181,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             perception=PerceptionConfig(
                 kind="phrases", vocabulary=90, words=7, rotary_share=0.0, names_from=34
             ),
-            core=CoreConfig(
-                width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
-            ),
+            core=READER,
         ),
         data=DataConfig(
             distribution="lessons",
@@ -179,9 +191,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             batch=32,
             questions=16,
         ),
-        train=TrainConfig(
-            updates=7_000, steps=(3, 11), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
-        ),
+        train=_taught(updates=7_000, steps=(3, 11), slack=2),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
@@ -206,9 +216,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
                 rotary_share=0.25,
                 names_from=49,
             ),
-            core=CoreConfig(
-                width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3
-            ),
+            core=READER,
         ),
         data=DataConfig(
             distribution="certified",
@@ -218,9 +226,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
             batch=48,
             questions=16,
         ),
-        train=TrainConfig(
-            updates=6_000, steps=(3, 14), slack=2, lr=1e-3, schedule="one-cycle", warm_up=0.1, memory=0.98
-        ),
+        train=_taught(updates=6_000, steps=(3, 14), slack=2),
         grid=GridConfig(
             distribution="certified-family",
             difficulties=(1, 2, 3, 4, 5),
