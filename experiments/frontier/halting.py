@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from training import trained
 
 from deepen.batches import encode, in_batches
 from deepen.config import RunConfig, changed
@@ -25,10 +26,9 @@ from deepen.peers import build
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import fill_page, save_figure
-from deepen.runs import load_model, write_atomically
+from deepen.runs import write_atomically
 from deepen.shapes import State
 from deepen.tasks import Example, examples, get_task
-from deepen.train import train
 from deepen.unroll import AnswerConvergence, HaltingRule
 
 HERE = Path(__file__).parent
@@ -122,7 +122,7 @@ def adaptive(config: RunConfig, runs: Path) -> Model:
     """The same perception and data; the core that ACT goes with; its cap lifted for the test."""
     core = {"recall": False, "state_norm": False, "state_noise": 0.0, "gate_bias": None}
     cap = ACT_CAP[config.task]
-    trained = changed(
+    capped = changed(
         config,
         preset="act",
         **{f"model__core__{name}": value for name, value in core.items()},
@@ -130,11 +130,8 @@ def adaptive(config: RunConfig, runs: Path) -> Model:
         train__steps=(cap, cap),
         train__updates=ACT_UPDATES[config.task],
     )
-    path = runs / trained.run_name
-    with Bar(f"training {trained.run_name}", trained.train.updates) as bar:
-        train(trained, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
-    model, _ = load_model(path)
-    lifted = changed(trained, model__act={"cap": 3 * max(DIFFICULTIES[config.task][1]) + 16})
+    model, _ = trained(capped, runs)
+    lifted = changed(capped, model__act={"cap": 3 * max(DIFFICULTIES[config.task][1]) + 16})
     without_cap = build(lifted.model)
     without_cap.load_state_dict(model.state_dict())
     return without_cap.eval()
@@ -258,10 +255,7 @@ def main() -> None:
             config = get_preset(task, "frontier", seed)
             if (seed, False) in done:
                 continue
-            with Bar(f"training {config.run_name}", config.train.updates) as bar:
-                watch = lambda update, loss, accuracy, bar=bar: bar.show(update)  # noqa: E731
-                train(config, options.runs / config.run_name, resume=True, watch=watch)
-            model, _ = load_model(options.runs / config.run_name)
+            model, _ = trained(config, options.runs)
             with Bar(f"halting of {config.run_name}", sum(map(len, DIFFICULTIES[task]))) as bar:
                 keep(compare(model, config, options.num, bar.show))
         if task in ACT_CAP and (options.seeds[0], True) not in done:

@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Any
 
 import torch
+from training import trained
 
 from deepen.config import RunConfig
 from deepen.grid import tally
@@ -21,10 +22,9 @@ from deepen.perception import Phrases
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import fill_page
-from deepen.runs import load_model, write_atomically
+from deepen.runs import write_atomically
 from deepen.stats import wilson
 from deepen.tasks import examples
-from deepen.train import train
 
 HERE = Path(__file__).parent
 STORED = HERE / "one_model.json"
@@ -60,10 +60,7 @@ def without(model: Model, parts: tuple[str, ...]) -> Model:
 
 def measured(config: RunConfig, runs: Path, num: int) -> list[dict[str, Any]]:
     """A trained model on all its tasks; of the one model also with parts switched off, within the range."""
-    path = runs / config.run_name
-    with Bar(f"training {config.run_name}", config.train.updates) as bar:
-        run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
-    model, _ = load_model(path)
+    model, run = trained(config, runs)
     about = {"model": config.task, "seed": config.seed, "run_id": config.run_id, "seconds": run.seconds}
     about["parameters"] = model.num_parameters
     rows = []

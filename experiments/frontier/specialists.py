@@ -11,16 +11,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+from training import trained
+
 from deepen.config import GridConfig, RunConfig
 from deepen.grid import Cell, Grid, measure, tally
 from deepen.model import Model
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import draw_frontier, fill_page
-from deepen.runs import load_model, write_atomically
+from deepen.runs import write_atomically
 from deepen.stats import wilson
 from deepen.tasks import examples
-from deepen.train import train
 
 HERE = Path(__file__).parent
 STORED = HERE / "specialists.json"
@@ -68,10 +69,7 @@ def far_cells(model: Model, config: RunConfig) -> list[Cell]:
 
 def result(config: RunConfig, runs: Path, num: int) -> dict[str, Any]:
     """Train one config and measure its grid."""
-    path = runs / config.run_name
-    with Bar(f"training {config.run_name}", config.train.updates) as bar:
-        run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
-    model, _ = load_model(path, "cpu")
+    model, run = trained(config, runs)
     wanted = (NEAR if config.task == "graph" else config.grid).model_copy(update={"num_examples": num})
     with Bar(f"measuring {config.run_name}", len(wanted.difficulties) * wanted.num_examples) as bar:
         grid = measure(model, config, wanted, watch=bar.show)

@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from training import trained
 
 from deepen.batches import collate, encode
 from deepen.config import RunConfig, changed
 from deepen.grid import tally
 from deepen.model import Model
 from deepen.presets import get_preset
-from deepen.progress import Bar
 from deepen.report import fill_page, save_figure
-from deepen.runs import load_model, write_atomically
+from deepen.runs import write_atomically
 from deepen.shapes import Batch, State
 from deepen.tasks import Example, examples, get_task
-from deepen.train import train
 
 HERE = Path(__file__).parent
 STORED = HERE / "why.json"
@@ -62,13 +61,6 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
         "shared names": {"model__perception__names_from": None},
     },
 }
-
-
-def trained(config: RunConfig, runs: Path) -> Model:
-    with Bar(f"training {config.run_name}", config.train.updates) as bar:
-        watch = lambda update, loss, accuracy: bar.show(update)  # noqa: E731
-        train(config, runs / config.run_name, resume=True, watch=watch)
-    return load_model(runs / config.run_name)[0]
 
 
 def batch_of(config: RunConfig, asked: Sequence[Example]) -> Batch:
@@ -166,7 +158,7 @@ def news(model: Model, config: RunConfig) -> list[dict[str, Any]]:
 def ablated(task: str, ingredient: str, seed: int, runs: Path) -> dict[str, Any]:
     changes = {"train__updates": UPDATES[task], **INGREDIENTS[task][ingredient]}
     config = changed(get_preset(task, "frontier", seed), **changes)
-    model = trained(config, runs)
+    model, _ = trained(config, runs)
     row: dict[str, Any] = {"task": task, "ingredient": ingredient, "seed": seed, "run_id": config.run_id}
     for name, difficulty in zip(("inside", "beyond"), TOP[task], strict=True):
         asked = examples(task, "certified", difficulty, num=1_000)
@@ -285,7 +277,7 @@ def main() -> None:
                 of_task = stored.setdefault(part, {}).setdefault(task, {})
                 if str(seed) not in of_task:
                     config = get_preset(task, "frontier", seed)
-                    of_task[str(seed)] = parts[part](trained(config, options.runs), config)
+                    of_task[str(seed)] = parts[part](trained(config, options.runs)[0], config)
                     keep()
             for ingredient in INGREDIENTS[task] if "ablation" in options.parts else ():
                 rows = stored.setdefault("ablation", [])

@@ -1,0 +1,17 @@
+"""What the scripts of this folder share: a config trained to the end, or found trained."""
+
+from pathlib import Path
+
+from deepen.config import RunConfig
+from deepen.model import Model
+from deepen.progress import Bar
+from deepen.runs import Run, load_model
+from deepen.train import train
+
+
+def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:
+    """The model and its run; a finished run is reused, a torn one resumed."""
+    path = runs / config.run_name
+    with Bar(f"training {config.run_name}", config.train.updates) as bar:
+        run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
+    return load_model(path)[0], run
