@@ -66,13 +66,22 @@ async def _called(function, *arguments):
     return function(*arguments)
 
 
-def started(make, most_waiting=10):
-    engine = Outside(make, most_waiting)
-    engine.start()
-    return engine
+@pytest.fixture
+def started():
+    """Starts engines; those that a test leaves behind are ended, or this process would wait for them."""
+    engines = []
+
+    def start(make, most_waiting=10):
+        engines.append(Outside(make, most_waiting))
+        engines[-1].start()
+        return engines[-1]
+
+    yield start
+    for engine in engines:
+        engine.abandon()
 
 
-def test_answers_steps_and_closing():
+def test_answers_steps_and_closing(started):
     engine = started(diary_engine)
     seen = []
     asks = [
@@ -91,7 +100,7 @@ def test_answers_steps_and_closing():
     assert engine.numbers().steps_taken == 10
 
 
-def test_cancelling_deadlines_and_a_full_queue():
+def test_cancelling_deadlines_and_a_full_queue(started):
     engine = started(slow_engine)
     forever = [ask(10**6) for _ in range(2)]
     late = ask(10**6, deadline=time.monotonic() + 0.3)
@@ -110,7 +119,7 @@ def test_cancelling_deadlines_and_a_full_queue():
     assert not engine.is_open
 
 
-def test_those_who_wait_are_told_when_the_process_dies():
+def test_those_who_wait_are_told_when_the_process_dies(started):
     engine = started(slow_engine)
     waiting = ask(10**6)
     engine.submit([waiting])
@@ -123,7 +132,7 @@ def test_those_who_wait_are_told_when_the_process_dies():
     engine.close()
 
 
-def test_asking_and_cancelling_again_and_again():
+def test_asking_and_cancelling_again_and_again(started):
     """Once the other process counted those who were cancelled, and died of having too many."""
     engine = started(slow_engine)
     for _ in range(200):
@@ -137,7 +146,7 @@ def test_asking_and_cancelling_again_and_again():
     engine.close()
 
 
-def test_large_questions_and_long_traces_do_not_block_each_other():
+def test_large_questions_and_long_traces_do_not_block_each_other(started):
     """Once a full pipe was waited for with the lock held that the listener needs."""
     engine = started(diary_engine, most_waiting=100)
     large = Encoded(tokens=np.zeros(200_000, dtype=np.int64))
@@ -150,7 +159,7 @@ def test_large_questions_and_long_traces_do_not_block_each_other():
     engine.close()
 
 
-def test_a_process_that_is_abandoned():
+def test_a_process_that_is_abandoned(started):
     engine = started(slow_engine)
     waiting = ask(10**6)
     engine.submit([waiting])
@@ -164,12 +173,12 @@ def not_there():
     raise ValueError("no such model")
 
 
-def test_a_process_that_does_not_start(capfd):
+def test_a_process_that_does_not_start(capfd, started):
     with pytest.raises(RuntimeError, match="did not start"):
         started(not_there)
 
 
-def test_a_real_model_answers_as_it_does_here():
+def test_a_real_model_answers_as_it_does_here(started):
     reasoner = deepen.load("graph")
     engine = started(partial(make_engine, "graph", 2, "cpu", 1))
     drawn = [one.question for one in deepen.examples("graph", "cut", 6, num=6)]

@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -70,6 +71,9 @@ class InLoop:
     def refuse(self):
         self.is_open = False
 
+    def abandon(self):
+        self.refuse()
+
     async def close(self):
         self.refuse()
         if self.ticking is not None:
@@ -84,25 +88,37 @@ def untrained(task, slots=32, most_waiting=256):
     return Served(name=task, reasoner=reasoner, engine=engine, grid=None)
 
 
+def wait_until(condition, seconds=60):
+    """Look again and again; what never comes fails the test instead of keeping it for ever."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"not within {seconds} seconds"
+        time.sleep(0.01)
+
+
 @contextmanager
 def running(served, key=None, send_buffer=None, **limits):
     """A server in a thread; yields its address."""
-    app = make_app(Service(served, Limits(**limits)), key)
+    service = Service(served, Limits(**limits))
+    app = make_app(service, key)
     listening = socket.create_server(("127.0.0.1", 0))
     if send_buffer is not None:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    # A daemon: a server that does not stop fails its test, and does not keep the others from ending.
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     address = listening.getsockname()
     try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
+        wait_until(lambda: server.started or not thread.is_alive())
+        assert server.started, "it did not start"
         yield address
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(timeout=60)
+        if thread.is_alive():
+            service.abandon()
+            pytest.fail("the server does not stop")
 
 
 def call(address, body, method="POST", path="/v1/answer", headers=None):
@@ -248,11 +264,13 @@ def test_other_pages(server):
         assert call(server, None, "GET", address.decode())[0] == 200
 
 
-def test_metrics(server):
-    def value(name):
-        text = call(server, None, "GET", "/metrics")[2].decode()
-        return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
+def metric(address, name):
+    text = call(address, None, "GET", "/metrics")[2].decode()
+    return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
 
+
+def test_metrics(server):
+    value = partial(metric, server)
     before = value('deepen_steps_total{model="graph"}')
     call(server, {"model": "graph", "questions": [GRAPH] * 3, "steps": 7})
     assert value('deepen_steps_total{model="graph"}') == before + 21
@@ -302,13 +320,9 @@ def test_a_deadline_and_a_client_that_goes_away():
         for extra in ({}, {"stream": True}):
             gone = HTTPConnection(*address, timeout=60)
             gone.request("POST", "/v1/answer", json.dumps({**body, **extra}))
-            while not one.engine.active:
-                time.sleep(0.01)
+            wait_until(lambda: one.engine.active)
             gone.close()
-            waited = time.monotonic()
-            while one.engine.active:
-                assert time.monotonic() - waited < 10
-                time.sleep(0.01)
+            wait_until(lambda: not one.engine.active, seconds=10)
 
 
 def test_who_comes_when_all_places_are_taken_is_refused_unread():
@@ -347,12 +361,8 @@ def test_nobody_thinks_for_a_client_that_does_not_read(monkeypatch):
             deaf.sendall(
                 b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             )
-            while not one.engine.active:
-                time.sleep(0.01)
-            waited = time.monotonic()
-            while one.engine.active:
-                assert time.monotonic() - waited < 60
-                time.sleep(0.01)
+            wait_until(lambda: one.engine.active)
+            wait_until(lambda: not one.engine.active)
 
 
 def test_what_fails_inside_is_logged_with_its_status(caplog):
@@ -383,8 +393,7 @@ def test_an_engine_that_dies():
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         (engine,) = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
         os.kill(int(engine), signal.SIGKILL)
-        while call(address, None, "GET", "/healthz")[0] == 200:
-            time.sleep(0.05)
+        wait_until(lambda: call(address, None, "GET", "/healthz")[0] != 200)
         assert refused(address, {"question": GRAPH, "steps": 2})[:2] == (503, "closed")
         assert call(address, None, "GET", "/readyz")[0] == 503
     (line,) = [json.loads(line) for line in lines if "has ended" in line]
@@ -396,10 +405,9 @@ def test_a_second_signal_means_at_once():
         body = {"questions": [GRAPH] * 8, "steps": 10**6}
         with ThreadPoolExecutor(1) as pool:
             pool.submit(call, address, body).add_done_callback(lambda done: done.exception())
-            while b'deepen_active_slots{model="graph"} 8.0' not in call(address, None, "GET", "/metrics")[2]:
-                time.sleep(0.01)
+            wait_until(lambda: metric(address, 'deepen_active_slots{model="graph"}') == 8)
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.1)
+            wait_until(lambda: not is_ready(address))  # else two signals can arrive as one
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=20)
 
@@ -516,6 +524,13 @@ def test_a_stream_that_breaks_off_is_no_answer():
         thread.join()
 
 
+def is_ready(address):
+    try:
+        return call(address, None, "GET", "/readyz")[0] == 200
+    except OSError:
+        return False
+
+
 @contextmanager
 def command(*arguments, **environment):
     """`deepen serve` as a user starts it; yields the process, the address and what it writes."""
@@ -527,25 +542,21 @@ def command(*arguments, **environment):
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
     lines = []
-    reader = threading.Thread(target=lambda: lines.extend(process.stderr))
+    reader = threading.Thread(target=lambda: lines.extend(process.stderr), daemon=True)
+    reader.start()
     try:
-        for line in process.stderr:
-            lines.append(line)
-            if found := re.search(r"on http://([\d.]+):(\d+)$", line):
-                break
-        reader.start()
+        serving = re.compile(r"on http://([\d.]+):(\d+)$", re.MULTILINE)
+        wait_until(lambda: process.poll() is not None or serving.search("".join(lines)))
+        found = serving.search("".join(lines))
+        assert found, f"it did not start: {lines}"
         address = found[1], int(found[2])
-        while True:
-            try:
-                if call(address, None, "GET", "/readyz")[0] == 200:
-                    break
-            except OSError:
-                time.sleep(0.1)
+        wait_until(lambda: is_ready(address))
         yield process, address, lines
     finally:
         process.kill()
         process.wait()
-        reader.join()
+        reader.join(timeout=60)
+        assert not reader.is_alive(), "someone else holds on to its output: an engine outlives its server"
         process.stderr.close()
 
 
@@ -554,11 +565,10 @@ def test_sigterm_finishes_what_was_accepted(tmp_path):
         body = {"questions": [GRAPH] * 8, "steps": 400}
         with ThreadPoolExecutor(4) as pool:
             waiting = [pool.submit(call, address, body) for _ in range(4)]
-            while b'deepen_active_slots{model="graph"} 3.0' not in call(address, None, "GET", "/metrics")[2]:
-                time.sleep(0.01)
+            wait_until(lambda: metric(address, 'deepen_active_slots{model="graph"}') == 3)
             process.send_signal(signal.SIGTERM)
-            while (late := call(address, body)[0]) != 503:
-                assert late == 200, "until the signal arrives"
+            wait_until(lambda: not is_ready(address))  # until the signal has arrived
+            assert call(address, body)[0] == 503
             for one in waiting:
                 status, _, content = one.result()
                 assert status == 200
@@ -580,8 +590,7 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
             call(address, {"question": GRAPH, "steps": 2}, headers={"Authorization": "Bearer secret"})[0]
             == 200
         )
-        time.sleep(0.2)
-        assert any('"source": "d"' in line for line in lines)
+        wait_until(lambda: any('"source": "d"' in line for line in lines))
     with command(DEEPEN_API_KEY="other") as (_, address, _):
         assert (
             call(address, {"question": GRAPH, "steps": 2}, headers={"Authorization": "Bearer other"})[0]
