@@ -211,15 +211,24 @@ def test_t_is_drawn_evenly_from_its_range():
 
 
 def test_detached_start_cuts_the_gradient_but_not_the_thought():
-    """Some of the T steps are taken without gradient; the answer is that of T steps all the same."""
+    """T steps with gradient, up to as many before them without: the answer is that of all of them."""
     config = tiny("graph", "frontier", model__core__state_noise=0.0, train__steps=(6, 6))
     model = DepthRecurrent(config.model)
     batch = batch_of("graph", examples("graph", num=4))
-    whole, _ = training_loss(model, batch, config, update=0)
-    torn, _ = training_loss(model, batch, changed(config, train__detached_start=1.0), update=0)
-    assert_close(whole, torn)
-    gradients = [torch.autograd.grad(loss, model.core.gate.bias)[0] for loss in (whole, torn)]
-    assert not torch.allclose(*gradients)
+    longer = set()
+    last = config.train.updates
+    for update in range(last, last + 20):
+        torn, _ = training_loss(model, batch, changed(config, train__detached_start=1.0), update)
+        wholes = {
+            steps: training_loss(model, batch, changed(config, train__steps=(steps, steps)), update)[0]
+            for steps in range(7, 13)
+        }
+        steps = min(wholes, key=lambda steps: abs(wholes[steps] - torn))
+        assert_close(torn, wholes[steps])
+        longer.add(steps)
+        gradients = [torch.autograd.grad(loss, model.core.gate.bias)[0] for loss in (wholes[steps], torn)]
+        assert not torch.allclose(*gradients)
+    assert longer == set(range(7, 13))
 
 
 @pytest.mark.parametrize("task", ["graph", "logic"])

@@ -204,8 +204,9 @@ class TrainConfig(Record):
     """Keep for the gradient only every so many steps' state and take the steps between them twice: memory
     that grows with T / segment + segment instead of T. None: keep everything, which is faster."""
     detached_start: Share = 0.0
-    """Share of batches that start from a detached, already unrolled state: the first of their T steps,
-    a random number of them, are taken without gradient."""
+    """Share of batches that start from a state that has thought before, up to the largest T, without
+    gradient: answers then stay when thinking goes on for longer than T. It grows from none in the first
+    update to this in the last."""
     lr: Annotated[float, Field(gt=0)] = 3e-4
     """Largest learning rate."""
     schedule: Literal["cosine", "one-cycle"] = "cosine"

@@ -151,18 +151,18 @@ def training_loss(model: Model, batch: Batch, config: RunConfig, update: int) ->
     torch.manual_seed(seed)
     step, scene = model.begin(batch)
     start, taken = None, 0
-    if rng.random() < config.train.detached_start and num_steps > 1:
-        taken = rng.randint(1, num_steps - 1)
+    if rng.random() < config.train.detached_start * update / config.train.updates:
+        taken = rng.randint(1, config.train.steps[1])
         with torch.no_grad():
-            start = unroll(step, model.read, scene, Fixed(taken), ahead=num_steps - taken).state
-    keep = range(1, num_steps - taken + 1) if config.train.alpha else ()
+            start = unroll(step, model.read, scene, Fixed(taken), ahead=num_steps).state
+    keep = range(1, num_steps + 1) if config.train.alpha else ()
     if config.train.segment:
         segment = config.train.segment
         output = unroll_in_segments(
-            step, model.read, scene, num_steps - taken, segment, keep, start=start, taken=taken
+            step, model.read, scene, num_steps, segment, keep, start=start, taken=taken
         )
     else:
-        halt = model.halting_in_training(num_steps - taken)
+        halt = model.halting_in_training(num_steps)
         output = unroll(step, model.read, scene, halt, keep, start=start, taken=taken)
     logits = output.logits if config.train.alpha else output.answer[:, None]
     labels = batch.labels

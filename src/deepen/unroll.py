@@ -60,9 +60,9 @@ class Convergence:
     """
 
     max_steps: int
-    tolerance: float = 0.5
-    pace: float = 1.5
-    patience: int = 2
+    tolerance: float = 0.32
+    pace: float = 2.0
+    patience: int = 1
 
     def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
         moved = (after.hidden - before.hidden).norm(dim=-1)
