@@ -39,19 +39,16 @@ def test_questions_of_one_task_are_answered_by_it(task):
 
 
 def test_the_mixture_goes_as_deep_as_the_published_training_of_each_task():
-    seen = {
-        difficulty: Counter(form(one.question) for one in examples("all", "certified", difficulty, num=400))
-        for difficulty in (1, 5, 6, 8)
-    }
-    assert set(seen[1]) == set(seen[5]) == set(THREE)
-    assert min(seen[5].values()) > 40
-    assert set(seen[6]) == set(seen[8]) == {"logic"}
-    for difficulty in (1, 5):
-        for example in examples("all", "certified", difficulty, num=100):
+    seen = {task: Counter() for task in THREE}
+    for difficulty in range(1, 9):
+        for example in examples("all", "lessons", difficulty, num=100):
+            seen[form(example.question)][example.difficulty] += 1
             assert ALL.verify(example.question) == example.label
-            assert ALL.certifies(example)
+    assert set(seen["logic"]) == set(range(1, 9))
+    assert set(seen["graph"]) == set(seen["family"]) == set(range(1, 6))
+    assert all(count.total() > 80 for count in seen.values())
     with pytest.raises(ValueError, match="ends at 8: try one of certified-graph"):
-        examples("all", "certified", 9)
+        examples("all", "lessons", 9)
 
 
 def test_words_keep_apart_and_names_are_shared():
@@ -122,7 +119,7 @@ def test_other_perceptions_are_refused_before_training(tmp_path):
 
 
 def test_the_mixture_is_not_measured_as_one(tmp_path):
-    config = tiny("all", "frontier", grid__distribution="certified")
+    config = tiny("all", "frontier", grid__distribution="lessons")
     with pytest.raises(ConfigError, match="measure one of certified-graph, certified-logic"):
         train(config, tmp_path / "run")
 

@@ -11,7 +11,7 @@ import pytest
 from conftest import THREE
 
 from deepen.tasks import TASKS, examples, get_task
-from deepen.tasks.family import OFFSETS, _twin_hops, chance_after
+from deepen.tasks.family_samplers import OFFSETS, chance_after, twin_hops
 from deepen.tasks.logic import chance_of_true
 
 DIFFICULTIES = {"graph": (1, 2, 3, 5, 8, 20), "logic": (1, 2, 5, 8, 14, 32), "family": (1, 2, 3, 5, 9, 12)}
@@ -174,7 +174,7 @@ def test_the_exact_ceiling_of_partial_chains_is_what_counting_finds(depth, seen)
     """Whoever sees the first hops of both chains, each by itself, scores no more than the formula says."""
     counts, rng, num = Counter(), random.Random(1), 60_000
     for _ in range(num):
-        right, wrong = _twin_hops(rng, depth)
+        right, wrong = twin_hops(rng, depth)
         claim, differ = sum(right), next(k for k in range(depth) if right[k] != wrong[k])
         hops = (right[differ], wrong[differ]) if differ < seen else (0, 0)
         shown = sum(right[:seen]), sum(wrong[:seen])
@@ -249,3 +249,44 @@ def test_names_of_nodes_tell_nothing_to_who_goes_backwards():
                 for role in ("source", "target")
             ]
             assert not behind[0] & behind[1]
+
+
+def test_inside_a_chain_sums_from_its_beginning_are_of_no_use():
+    """Certified questions alone start where the facts do: who adds up from there need not ask about whom."""
+
+    def from_the_beginning(example):
+        before = {}
+        for fact in example.question["facts"]:
+            first, second = re.split(r" is the \S+ of ", fact)
+            before[second] = first, OFFSETS[fact.split()[3]]
+        *_, claimed, _, person = example.question["query"].split()
+        total = 0
+        while person in before:
+            person, offset = before[person]
+            total += offset
+        return total == OFFSETS[claimed]
+
+    family = get_task("family")
+    for depth in (1, 4, 9, 12):
+        for distribution, low, high in (("certified", 1.0, 1.0), ("certified-inside", 0.35, 0.65)):
+            drawn = examples("family", distribution, depth, num=200)
+            assert all(family.certifies(one) and family.verify(one.question) == one.label for one in drawn)
+            right = sum(from_the_beginning(one) == one.label for one in drawn) / len(drawn)
+            assert low <= right <= high
+
+
+def test_odd_or_even_tells_all_certified_families_apart_but_those_that_are_even():
+    """A model that had learned no sums, only whether they are odd, was right on all the others."""
+    for distribution, low, high in (("certified", 1.0, 1.0), ("certified-even", 0.5, 0.5)):
+        for depth in (1, 5, 12):
+            right = 0
+            for one in (drawn := examples("family", distribution, depth, num=100)):
+                relation = {}
+                for fact in one.question["facts"]:
+                    relation[tuple(re.split(r" is the \S+ of ", fact))] = OFFSETS[fact.split()[3]]
+                claimed = OFFSETS[one.question["query"].split()[3]]
+                total = sum(relation[hop] for hop in pairwise(one.certificate["chain"]))
+                right += ((total - claimed) % 2 == 0) == one.label
+                assert get_task("family").verify(one.question) == one.label
+                assert get_task("family").certifies(one)
+            assert low <= right / len(drawn) <= high

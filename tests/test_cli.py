@@ -187,7 +187,13 @@ def test_a_run_can_be_repeated_from_its_own_config(tmp_path):
 def test_an_interrupted_training_says_how_to_go_on(tmp_path):
     command = [sys.executable, "-m", "deepen", "train", "graph", "--preset", "frontier", "--out", "run"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # Who runs these tests in the background of a shell ignores it, and all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not Run(tmp_path / "run").metrics() and process.poll() is None:
         time.sleep(0.05)

@@ -12,7 +12,7 @@ ROAD = [
     {"shapes"},
     {"presets"},
     {"tasks.task"},
-    {"tasks.graph_samplers", "tasks.logic_samplers"},
+    {"tasks.graph_samplers", "tasks.logic_samplers", "tasks.family_samplers"},
     {"tasks.graph", "tasks.logic", "tasks.family"},
     {"tasks.all"},
     {"tasks"},

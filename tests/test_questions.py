@@ -1,5 +1,7 @@
 """Questions as users write them: what is accepted, and what is refused with which words."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,6 +63,11 @@ FACTS = ["Ann is the parent of Bo", "Bo is the child of Cy"]
             "query: 'Dora' is in none",
         ),
         ("family", {"facts": FACTS, "query": "Ann is the parent of Ann"}, "ask about two people"),
+        (
+            "family",
+            {"facts": ["Bo is the child of Bo"], "query": FACTS[0]},
+            r"facts\[0\]: both people",
+        ),
         ("family", {"facts": FACTS, "query": None}, "query: expected 'NAME is the"),
     ],
 )
@@ -84,7 +91,16 @@ def test_spaces_and_full_stops_do_not_matter():
     dotted = {"facts": [f"{fact}." for fact in FACTS], "query": "Ann is the sibling of Cy?"}
     assert (family.encode(plain).tokens == family.encode(dotted).tokens).all()
     typed = family.parse("Ann is the parent of Bo. Bo is the child of Cy. Ann is the sibling of Cy?")
-    assert typed == plain
+    assert typed == plain == family.parse(json.dumps(plain))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Ann is the parent of Bo?", "Ann is the parent of Bo. Bo is the child of Ann.", "A is. B is? C is?"],
+)
+def test_a_family_is_typed_as_facts_and_last_a_question(text):
+    with pytest.raises(QuestionError, match="expected facts and, last, a question: 'Ann is the"):
+        get_task("family").parse(text)
 
 
 def test_names_are_exchangeable():

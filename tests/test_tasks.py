@@ -11,7 +11,7 @@ import pytest
 from conftest import THREE
 
 from deepen.tasks import TASKS, Example, examples, get_task
-from deepen.tasks.family import OFFSETS
+from deepen.tasks.family_samplers import OFFSETS
 from deepen.tasks.graph_samplers import _cut_negative
 
 STREAMS = [(name, distribution) for name in THREE for distribution in TASKS[name].samplers]

@@ -14,7 +14,7 @@ from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.report import draw_audit, fill_page
 from deepen.runs import write_atomically
-from deepen.tasks.family import chance_after
+from deepen.tasks.family_samplers import chance_after
 
 HERE = Path(__file__).parent
 AUDITS = [

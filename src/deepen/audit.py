@@ -14,7 +14,7 @@ from deepen.config import Range, Record
 from deepen.observers import OBSERVERS
 from deepen.stats import wilson
 from deepen.tasks import Example, Split, get_task
-from deepen.tasks.family import chance_after
+from deepen.tasks.family_samplers import chance_after
 
 TOLERANCE = 0.02  # above what the certificate promises
 CATCH_ALL = "all surface statistics, boosted trees"

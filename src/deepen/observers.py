@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
-from deepen.tasks.family import OFFSETS
+from deepen.tasks.family_samplers import OFFSETS
 from deepen.tasks.logic import chance_of_true
 
 CROWD = 12  # more nodes than this are just many: a look-up table needs keys that come back

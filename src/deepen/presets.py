@@ -126,14 +126,17 @@ def frontier_graph(seed: int = 0) -> RunConfig:
 
 READER = CoreConfig(width=64, heads=4, feedforward=256, recall=True, state_norm=True, state_noise=0.3)
 """The core that reads phrases."""
+ADDER = READER.model_copy(update={"feedforward": 1024})
+"""The same with room for every sum and hop, for who must also add."""
 
 
-def _taught(updates: int, steps: Range, slack: int) -> TrainConfig:
+def _taught(updates: int, steps: Range, slack: int, detached_start: float = 0.0) -> TrainConfig:
     """How those who read phrases are trained: without a short warm-up and a short memory they learn late."""
     return TrainConfig(
         updates=updates,
         steps=steps,
         slack=slack,
+        detached_start=detached_start,
         lr=1e-3,
         schedule="one-cycle",
         warm_up=0.1,
@@ -161,7 +164,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
         data=DataConfig(
             distribution="lessons", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
         ),
-        train=_taught(updates=3_000, steps=(2, 14), slack=1),
+        train=_taught(updates=4_500, steps=(2, 14), slack=1),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 20, 32),
@@ -172,7 +175,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
 
 
 def frontier_family(seed: int = 0) -> RunConfig:
-    """Sentences that see which names they share; many questions a text."""
+    """Sentences that see which names they share; many questions a text, from inside its chains too."""
     return RunConfig(
         task="family",
         preset="frontier",
@@ -181,7 +184,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             perception=PerceptionConfig(
                 kind="phrases", vocabulary=90, words=7, rotary_share=0.0, names_from=34
             ),
-            core=READER,
+            core=ADDER.model_copy(update={"state_noise": 0.5}),
         ),
         data=DataConfig(
             distribution="lessons",
@@ -191,11 +194,11 @@ def frontier_family(seed: int = 0) -> RunConfig:
             batch=32,
             questions=16,
         ),
-        train=_taught(updates=7_000, steps=(3, 11), slack=2),
+        train=_taught(updates=11_000, steps=(3, 13), slack=2, detached_start=0.5),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
-            steps=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 24),
+            steps=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 24),
             num_examples=2_000,
         ),
     )
@@ -216,10 +219,10 @@ def frontier_all(seed: int = 0) -> RunConfig:
                 rotary_share=0.25,
                 names_from=49,
             ),
-            core=READER,
+            core=ADDER,
         ),
         data=DataConfig(
-            distribution="certified",
+            distribution="lessons",
             difficulties=(1, 8),
             curriculum=0.2,
             train_set=None,

@@ -25,8 +25,9 @@ from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
 # How hard a task's questions get in the mixture (as hard as in the published training).
 MIXTURE: dict[Task, int] = {Graph(): 5, Logic(): 8, Family(): 5}
-LESSONS = {"graph": "certified", "logic": "certified", "family": "certified-drift"}
-OFTEN = {"graph": 1, "logic": 1, "family": 3}  # family is the slowest to learn
+HARDEST = max(MIXTURE.values())
+LESSONS = {"graph": "cut", "logic": "lessons", "family": "lessons"}  # as those who learn one task alone
+OFTEN = {"graph": 2, "logic": 3, "family": 5}  # family is the slowest to learn
 # How many words of other tasks come before the words of each; the number 0 is no word in any.
 BEFORE = dict(zip(MIXTURE, accumulate((task.num_words - 1 for task in MIXTURE), initial=0), strict=False))
 
@@ -40,10 +41,10 @@ class All(Task):
     @property
     def samplers(self) -> Mapping[str, Sampler]:
         single = {f"certified-{task.name}": task.samplers["certified"] for task in MIXTURE}
-        return {"certified": _sample_mixture, **single}
+        return {"lessons": _sample_mixture, **single}
 
     def source(self, distribution: str) -> tuple[str, str]:
-        if distribution == "certified":
+        if distribution == "lessons":
             raise ValueError(f"the mixture is for training: measure one of {_listed_singles()}")
         certified, _, task = distribution.partition("-")
         return task, certified
@@ -63,7 +64,7 @@ class All(Task):
 
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
         task = task_of(example.question)
-        found = task.lesson(example, words, num, min(hardest, MIXTURE[task]), rng)
+        found = task.lesson(example, words, num, _own(task, hardest), rng)
         return replace(found, encoded=_translated(task, found.encoded))
 
     def parse(self, text: str) -> Any:
@@ -90,12 +91,16 @@ def task_of(question: Any) -> Task:
 
 
 def _sample_mixture(rng: Random, difficulty: int, positive: bool, split: Split) -> Example:
-    """A certified example of one of the tasks whose published training goes so deep."""
-    deep_enough = [task for task, hardest in MIXTURE.items() if difficulty <= hardest]
-    if not deep_enough:
-        raise ValueError(f"the mixture ends at {max(MIXTURE.values())}: try one of {_listed_singles()}")
-    (task,) = rng.choices(deep_enough, [OFTEN[task.name] for task in deep_enough])
-    return task.samplers[LESSONS[task.name]](rng, difficulty, positive, split)
+    """A lesson of one of the tasks, as hard for it as the difficulty is for the hardest of them."""
+    if difficulty > HARDEST:
+        raise ValueError(f"the mixture ends at {HARDEST}: try one of {_listed_singles()}")
+    (task,) = rng.choices(list(MIXTURE), [OFTEN[task.name] for task in MIXTURE])
+    return task.samplers[LESSONS[task.name]](rng, _own(task, difficulty), positive, split)
+
+
+def _own(task: Task, difficulty: int) -> int:
+    """The difficulty of a task that is what this one is of all."""
+    return min(-(-difficulty * MIXTURE[task] // HARDEST), MIXTURE[task])
 
 
 def _listed_singles() -> str:

@@ -14,7 +14,6 @@ follows edges only backwards, as the masked model does, learns nothing in h - 1 
 even if it knows every node by name; who searches from both ends and compares names needs half as many.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from numbers import Integral
@@ -25,7 +24,7 @@ import numpy as np
 
 from deepen.shapes import Encoded, Lesson
 from deepen.tasks.graph_samplers import sample_certified, sample_cut, sample_letters, sample_paper
-from deepen.tasks.task import Example, QuestionError, Sampler, Task, in_sentences
+from deepen.tasks.task import Example, QuestionError, Sampler, Task, in_sentences, parse_json
 
 WORDS = ("<pad>", "is", "the", "way", "to", ".", "?", "start")  # of a graph that is told in sentences
 START = WORDS.index("start")
@@ -146,11 +145,7 @@ class Graph(Task):
         return in_sentences(asking, [_sentence(START, source, "."), *facts], words)
 
     def parse(self, text: str) -> Any:
-        try:
-            return json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            example = '\'{"edges": [["a", "b"], ["b", "c"]], "source": "a", "target": "c"}\''
-            raise QuestionError(f"not JSON ({error}); expected e.g. {example}") from None
+        return parse_json(text, '{"edges": [["a", "b"], ["b", "c"]], "source": "a", "target": "c"}')
 
 
 def _sentence(start: int, end: int, mark: str) -> list[int]:

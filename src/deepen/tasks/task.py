@@ -5,6 +5,7 @@ from separate streams; where there are few questions, as in logic of depth 2, bo
 same one. The sampler and the verifier of a task share no code; the tests let them argue.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,3 +114,11 @@ def in_sentences(asking: Sequence[Sequence[int]], facts: Sequence[Sequence[int]]
     for row, sentence in enumerate((*asking, *facts)):
         tokens[row, : len(sentence)] = sentence
     return Encoded(tokens=tokens, num_asking=len(asking))
+
+
+def parse_json(text: str, example: str) -> Any:
+    """A question that was typed as JSON."""
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise QuestionError(f"not JSON ({error}); expected e.g. '{example}'") from None
