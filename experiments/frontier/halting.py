@@ -1,6 +1,6 @@
 """When to stop: rules that decide for each question, beside the best fixed T, the oracle and ACT.
 
-    python experiments/frontier/halting.py [TASK ...] [--seeds 0 1 2] [--num 700] [--runs RUNS]
+    python experiments/frontier/halting.py [TASK ...] [--seeds 0 1 2] [--num 700] [--act] [--runs RUNS]
 
 Needs the runs of specialists.py, which it trains if they are missing. One unroll of every test question
 keeps the answer after each step and who would have stopped there; a rule is then a way to read these.
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from training import trained
+from training import is_current, trained
 
 from deepen.batches import encode, in_batches
 from deepen.config import RunConfig, changed
@@ -29,7 +29,7 @@ from deepen.report import fill_page, save_figure
 from deepen.runs import write_atomically
 from deepen.shapes import State
 from deepen.tasks import Example, examples, get_task
-from deepen.unroll import AnswerConvergence, HaltingRule
+from deepen.unroll import AnswerConvergence, Convergence, HaltingRule
 
 HERE = Path(__file__).parent
 STORED = HERE / "halting.json"
@@ -39,8 +39,7 @@ DIFFICULTIES = {  # in the training range, and beyond it
     "family": ((1, 2, 3, 4, 5), (6, 7, 9, 12)),
 }
 RULES = ("best fixed T", "oracle", "state", "answer", "learned head", "ACT")
-ACT_CAP = {"graph": 12}  # in training; in the test it has as many as the others
-ACT_UPDATES = {"graph": 1_200}
+ACT_CAP = {"graph": 12, "logic": 14, "family": 13}  # in training; in the test it has as many as the others
 
 
 def stops(wants: Tensor, patience: int) -> Tensor:
@@ -74,6 +73,10 @@ def way(
     return right, wants
 
 
+def settings(rule: Convergence) -> dict[str, float]:
+    return {"tolerance": rule.tolerance, "pace": rule.pace, "patience": rule.patience}
+
+
 def distribution(task: str) -> str:
     return "cut" if task == "graph" else "certified"
 
@@ -105,6 +108,8 @@ def compare(model: Model, config: RunConfig, num: int, watch: Callable[[int], No
                 {
                     "task": task,
                     "seed": config.seed,
+                    "run_id": config.run_id,
+                    "settings": settings(convergence) if name == "state" else None,
                     "difficulty": difficulty,
                     "in_range": difficulty in inside,
                     "rule": name,
@@ -128,7 +133,7 @@ def adaptive(config: RunConfig, runs: Path) -> Model:
         **{f"model__core__{name}": value for name, value in core.items()},
         model__act={"cap": cap},
         train__steps=(cap, cap),
-        train__updates=ACT_UPDATES[config.task],
+        train__detached_start=0.0,
     )
     model, _ = trained(capped, runs)
     lifted = changed(capped, model__act={"cap": 3 * max(DIFFICULTIES[config.task][1]) + 16})
@@ -156,6 +161,8 @@ def measure_adaptive(config: RunConfig, runs: Path, num: int) -> list[dict[str, 
             {
                 "task": config.task,
                 "seed": config.seed,
+                "run_id": config.run_id,
+                "settings": None,
                 "difficulty": difficulty,
                 "in_range": difficulty in inside,
                 "rule": "ACT",
@@ -167,14 +174,18 @@ def measure_adaptive(config: RunConfig, runs: Path, num: int) -> list[dict[str, 
     return found
 
 
+def _listed_nums(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(str(num) for num in sorted({row["num"] for row in rows}))
+
+
 def table(rows: list[dict[str, Any]]) -> str:
     """Accuracy and mean steps, means over the seeds; the bound is 1.5 x difficulty + 4 steps."""
     lines = []
     for task in DIFFICULTIES:
         own = [row for row in rows if row["task"] == task]
-        if not own:
-            continue
         seeds = len({row["seed"] for row in own if row["rule"] == "state"})
+        if not seeds:
+            continue
         lines += ["", f"### {task}", "", "| difficulty | " + " | ".join(RULES) + " | state: gap, bound |"]
         lines.append("|---" * (len(RULES) + 2) + "|")
         for difficulty in (*DIFFICULTIES[task][0], *DIFFICULTIES[task][1]):
@@ -189,7 +200,10 @@ def table(rows: list[dict[str, Any]]) -> str:
             note = f"{100 * gap:+.2f} points, {'within' if within else 'above'}"
             beyond = "" if difficulty in DIFFICULTIES[task][0] else " *"
             lines.append(f"| {difficulty}{beyond} | {' | '.join(cells)} | {note} |")
-        lines += ["", f"{seeds} seeds (ACT: one), n = {own[0]['num']} a cell and seed. * beyond the training"]
+        lines += [
+            "",
+            f"{seeds} seeds (ACT: one), n = {_listed_nums(own)} a cell and seed. * beyond the training",
+        ]
         lines[-1] += " range."
         of_state = [row for row in own if row["rule"] == "state"]
         if task == "graph":  # where a no can be known at once: nothing leads away from the source
@@ -241,24 +255,30 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", choices=[[], *DIFFICULTIES], default=list(DIFFICULTIES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--num", type=int, default=700, help="examples a cell and seed")
+    parser.add_argument("--act", action="store_true", help="train and measure ACT as well, one seed a task")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
-    rows = json.loads(STORED.read_text()) if STORED.exists() else []
+    stored = json.loads(STORED.read_text()) if STORED.exists() else []
+    as_now = (None, settings(Convergence(1)))
+    current = [row for row in stored if is_current(row["task"], row["seed"], row["run_id"])]
+    rows = [row for row in current if row["settings"] in as_now]
+    whole = {(row["task"], row["seed"]) for row in rows if row["rule"] == "state"}
+    rows = [row for row in rows if row["rule"] == "ACT" or (row["task"], row["seed"]) in whole]
 
     def keep(found: list[dict[str, Any]]) -> None:
         rows.extend(found)
         write_atomically(STORED, json.dumps(rows).encode() + b"\n")
 
     for task in options.tasks:
-        done = {(row["seed"], row["rule"] == "ACT") for row in rows if row["task"] == task}
+        done = {(row["seed"], row["rule"]) for row in rows if row["task"] == task}
         for seed in options.seeds:
             config = get_preset(task, "frontier", seed)
-            if (seed, False) in done:
+            if (seed, "state") in done:
                 continue
             model, _ = trained(config, options.runs)
             with Bar(f"halting of {config.run_name}", sum(map(len, DIFFICULTIES[task]))) as bar:
                 keep(compare(model, config, options.num, bar.show))
-        if task in ACT_CAP and (options.seeds[0], True) not in done:
+        if options.act and (options.seeds[0], "ACT") not in done:
             keep(measure_adaptive(get_preset(task, "frontier", options.seeds[0]), options.runs, options.num))
     draw(rows, HERE / "halting.png")
     fill_page(HERE / "README.md", {"halting": table(rows)})

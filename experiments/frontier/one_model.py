@@ -1,6 +1,6 @@
 """One model for all three tasks, beside the three specialists, and what its attention goes by in each.
 
-    python experiments/frontier/one_model.py [--seeds 0] [--num 2000] [--runs RUNS]
+    python experiments/frontier/one_model.py [--seeds 0 1 2] [--num 700] [--runs RUNS]
 
 Trains what is missing. Writes one_model.json and the tables between the markers of README.md.
 """
@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 import torch
-from training import trained
+from training import is_current, trained
 
 from deepen.config import RunConfig
 from deepen.grid import tally
@@ -72,20 +72,22 @@ def measured(config: RunConfig, runs: Path, num: int) -> list[dict[str, Any]]:
                 if parts and (config.task != "all" or difficulty > HARDEST[task]):
                     continue
                 used = without(model, parts) if parts else model
-                right = accuracy(used, config, task, difficulty, num if not parts else num // 4)
-                row = {"task": task, "difficulty": difficulty, "use": use, "accuracy": right, "num": num}
+                asked = num if not parts else num // 4
+                right = accuracy(used, config, task, difficulty, asked)
+                row = {"task": task, "difficulty": difficulty, "use": use, "accuracy": right, "num": asked}
                 rows.append({**about, **row})
             bar.show(place)
     return rows
 
 
 def beside_the_specialists(rows: list[dict[str, Any]]) -> str:
-    lines = ["| task, difficulty | specialist | one model | 95 % interval | difference |", "|---" * 5 + "|"]
+    names = ("task, difficulty", "specialist", "one model", "95 % interval", "difference", "by seed", "n")
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for task, difficulties in DIFFICULTIES.items():
         for difficulty in difficulties:
             own = {
                 who: [
-                    row["accuracy"]
+                    row
                     for row in rows
                     if (row["model"], row["task"], row["difficulty"], row["use"])
                     == (who, task, difficulty, "whole")
@@ -94,12 +96,15 @@ def beside_the_specialists(rows: list[dict[str, Any]]) -> str:
             }
             if not (own[task] and own["all"]):
                 continue
-            alone, together = mean(own[task]), mean(own["all"])
-            low, high = wilson(together, len(own["all"]) * rows[0]["num"])
+            alone, together = (mean(row["accuracy"] for row in own[who]) for who in (task, "all"))
+            num = sum(row["num"] for row in own["all"])
+            low, high = wilson(together, num)
             mark = "" if difficulty <= HARDEST[task] else " *"
             figures = f"{alone:.4f} | {together:.4f} | {low:.4f} - {high:.4f}"
-            lines.append(f"| {task} {difficulty}{mark} | {figures} | {100 * (together - alone):+.2f} |")
-    return "\n".join([*lines, "", f"n = {rows[0]['num']} a cell and seed. * beyond the training range."])
+            seeds = " ".join(f"{row['accuracy']:.4f}" for row in own["all"])
+            gap = f"{100 * (together - alone):+.2f}"
+            lines.append(f"| {task} {difficulty}{mark} | {figures} | {gap} | {seeds} | {num} |")
+    return "\n".join([*lines, "", "* beyond the training range. Points; n of the one model."])
 
 
 def goes_by(rows: list[dict[str, Any]]) -> str:
@@ -121,11 +126,12 @@ def goes_by(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--num", type=int, default=2_000)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--num", type=int, default=700, help="examples a cell and seed")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
-    rows = json.loads(STORED.read_text()) if STORED.exists() else []
+    stored = json.loads(STORED.read_text()) if STORED.exists() else []
+    rows = [row for row in stored if is_current(row["model"], row["seed"], row["run_id"])]
     for task in (*DIFFICULTIES, "all"):
         for seed in options.seeds:
             config = get_preset(task, "frontier", seed)

@@ -1,9 +1,11 @@
-"""What the scripts of this folder share: a config trained to the end, or found trained."""
+"""What the scripts of this folder share: a config trained to the end, or found trained, and whether a stored
+result is one of today's presets."""
 
 from pathlib import Path
 
 from deepen.config import RunConfig
 from deepen.model import Model
+from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.runs import Run, load_model
 from deepen.train import train
@@ -15,3 +17,8 @@ def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:
     with Bar(f"training {config.run_name}", config.train.updates) as bar:
         run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
     return load_model(path)[0], run
+
+
+def is_current(task: str, seed: int, run_id: str) -> bool:
+    """Whether a result is of the preset as it is now; those of earlier ones are measured anew."""
+    return get_preset(task, "frontier", seed).run_id == run_id

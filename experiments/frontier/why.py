@@ -31,9 +31,10 @@ from deepen.tasks import Example, examples, get_task
 HERE = Path(__file__).parent
 STORED = HERE / "why.json"
 NUM = 200
+SEEDS = (0, 1, 2)
 DIFFICULTIES = {"graph": (2, 5, 12, 24), "logic": (2, 8, 14, 20), "family": (2, 5, 9)}
 HARDEST = {"graph": 5, "logic": 8, "family": 5}
-UPDATES = {"graph": 1_200, "logic": 1_200, "family": 2_000}  # of an ablation
+UPDATES = {"graph": 1_200, "logic": 1_500, "family": 2_000}  # of an ablation
 TOP = {"graph": (5, 24), "logic": (8, 14), "family": (5, 9)}  # where it is measured: in the range, beyond it
 INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
     "graph": {
@@ -42,7 +43,7 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
         "state norm": {"model__core__state_norm": False},
         "state noise": {"model__core__state_noise": 0.0},
         "gate": {"model__core__gate_bias": None},
-        "no depth embedding": {"model__core__depth_rows": 20},
+        "nothing, a depth embedding added": {"model__core__depth_rows": 20},
     },
     "logic": {
         "nothing left out": {},
@@ -57,6 +58,7 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
         "recall": {"model__core__recall": False},
         "state norm": {"model__core__state_norm": False},
         "state noise": {"model__core__state_noise": 0.0},
+        "1,024 units (256 instead)": {"model__core__feedforward": 256},
         "several questions a text": {"data__questions": 1, "train__slack": None},
         "shared names": {"model__perception__names_from": None},
     },
@@ -155,13 +157,17 @@ def news(model: Model, config: RunConfig) -> list[dict[str, Any]]:
     return found
 
 
-def ablated(task: str, ingredient: str, seed: int, runs: Path) -> dict[str, Any]:
+def without(task: str, ingredient: str, seed: int) -> RunConfig:
+    """A short run of the preset with one thing left out."""
     changes = {"train__updates": UPDATES[task], **INGREDIENTS[task][ingredient]}
-    config = changed(get_preset(task, "frontier", seed), **changes)
+    return changed(get_preset(task, "frontier", seed), **changes)
+
+
+def ablated(config: RunConfig, runs: Path) -> dict[str, Any]:
     model, _ = trained(config, runs)
-    row: dict[str, Any] = {"task": task, "ingredient": ingredient, "seed": seed, "run_id": config.run_id}
-    for name, difficulty in zip(("inside", "beyond"), TOP[task], strict=True):
-        asked = examples(task, "certified", difficulty, num=1_000)
+    row: dict[str, Any] = {"run_id": config.run_id}
+    for name, difficulty in zip(("inside", "beyond"), TOP[config.task], strict=True):
+        asked = examples(config.task, "certified", difficulty, num=1_000)
         steps = 2 * difficulty + 2
         measured = tally(model, config, asked, steps)
         row[name] = measured.accuracy(steps)
@@ -179,7 +185,8 @@ def table_of_starts(found: dict[str, Any]) -> str:
             values = [mean(row[name] for row in rows) for name in names]
             shown = f"{values[0]:.1e} | {values[1]:.3f} | {values[2]:.3f} | {values[3]:.3f}"
             lines.append(f"| {task} {difficulty} | {shown} |")
-    return "\n".join([*lines, "", f"n = {NUM} a row and seed, {len(next(iter(found.values())))} seeds."])
+    seeds = ", ".join(f"{task} {len(of_task)}" for task, of_task in found.items())
+    return "\n".join([*lines, "", f"n = {NUM} a row and seed. Seeds: {seeds}."])
 
 
 def table_of_news(found: dict[str, Any]) -> str:
@@ -257,16 +264,33 @@ def _draw_ablation(rows: list[dict[str, Any]], right: Any) -> None:
     right.set(xlabel="accuracy without it (blue: in range, red: beyond it)")
 
 
+def only_current(stored: dict[str, Any]) -> dict[str, Any]:
+    """What was measured of the presets and ablations as they are now."""
+    found: dict[str, Any] = {}
+    for part in ("starts", "news"):
+        for task, of_task in stored.get(part, {}).items():
+            now = {get_preset(task, "frontier", seed).run_id for seed in SEEDS}
+            if kept := {run_id: rows for run_id, rows in of_task.items() if run_id in now}:
+                found.setdefault(part, {})[task] = kept
+    found["ablation"] = [
+        row
+        for row in stored.get("ablation", [])
+        if row["ingredient"] in INGREDIENTS[row["task"]]
+        and without(row["task"], row["ingredient"], row["seed"]).run_id == row["run_id"]
+    ]
+    return found
+
+
 def main() -> None:
     parts: dict[str, Callable[[Model, RunConfig], Any]] = {"starts": two_starts, "news": news}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     chosen = (*parts, "ablation")
     parser.add_argument("parts", nargs="*", choices=[[], *chosen], default=list(chosen))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--tasks", nargs="+", choices=list(DIFFICULTIES), default=list(DIFFICULTIES))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
-    stored: dict[str, Any] = json.loads(STORED.read_text()) if STORED.exists() else {}
+    stored = only_current(json.loads(STORED.read_text())) if STORED.exists() else {}
 
     def keep() -> None:
         write_atomically(STORED, json.dumps(stored).encode() + b"\n")
@@ -274,22 +298,22 @@ def main() -> None:
     for task in options.tasks:
         for seed in options.seeds:
             for part in [name for name in parts if name in options.parts]:
+                config = get_preset(task, "frontier", seed)
                 of_task = stored.setdefault(part, {}).setdefault(task, {})
-                if str(seed) not in of_task:
-                    config = get_preset(task, "frontier", seed)
-                    of_task[str(seed)] = parts[part](trained(config, options.runs)[0], config)
+                if config.run_id not in of_task:
+                    of_task[config.run_id] = parts[part](trained(config, options.runs)[0], config)
                     keep()
             for ingredient in INGREDIENTS[task] if "ablation" in options.parts else ():
+                config = without(task, ingredient, seed)
                 rows = stored.setdefault("ablation", [])
-                if not any(
-                    (row["task"], row["ingredient"], row["seed"]) == (task, ingredient, seed) for row in rows
-                ):
-                    rows.append(ablated(task, ingredient, seed, options.runs))
+                if not any(row["run_id"] == config.run_id for row in rows):
+                    about = {"task": task, "ingredient": ingredient, "seed": seed}
+                    rows.append({**about, **ablated(config, options.runs)})
                     keep()
+    tables_of = {"starts": table_of_starts, "news": table_of_news, "ablation": table_of_ablation}
     tables = {
-        "starts": table_of_starts(stored["starts"]) if "starts" in stored else "",
-        "news": table_of_news(stored["news"]) if "news" in stored else "",
-        "ablation": table_of_ablation(stored["ablation"]) if stored.get("ablation") else "Not measured yet.",
+        name: make(stored[name]) if stored.get(name) else "Not measured yet."
+        for name, make in tables_of.items()
     }
     draw(stored, HERE / "why.png")
     fill_page(HERE / "README.md", tables)
