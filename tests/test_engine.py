@@ -72,6 +72,18 @@ def test_a_free_slot_is_taken_at_once():
     assert engine.steps_taken == 13
 
 
+def test_slots_count_as_taken_while_others_wait_for_them():
+    """Once numbers told with an answer said that nobody was thinking, under full load too."""
+    engine = Engine(Diary(), slots=2)
+    assert engine.numbers().active == 0
+    engine.submit([ask(2) for _ in range(4)])
+    seen = []
+    while not engine.is_idle:
+        engine.tick()
+        seen.append(engine.numbers().active)
+    assert seen == [2, 2, 2, 0]
+
+
 def test_first_comes_who_would_have_been_done_first():
     engine = Engine(Diary(), slots=2)
     done = []

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -562,13 +562,14 @@ def command(*arguments, **environment):
 
 def test_sigterm_finishes_what_was_accepted(tmp_path):
     with command("--model", "graph", "--slots", "4", "--limits.steps", "100000") as (process, address, lines):
-        body = {"questions": [GRAPH] * 8, "steps": 400}
+        body = {"questions": [GRAPH] * 8, "steps": 1000}
         with ThreadPoolExecutor(4) as pool:
             waiting = [pool.submit(call, address, body) for _ in range(4)]
             wait_until(lambda: metric(address, 'deepen_active_slots{model="graph"}') == 3)
             process.send_signal(signal.SIGTERM)
             wait_until(lambda: not is_ready(address))  # until the signal has arrived
-            assert call(address, body)[0] == 503
+            with suppress(OSError):  # half a second later nobody listens any more
+                assert call(address, body)[0] == 503
             for one in waiting:
                 status, _, content = one.result()
                 assert status == 200
@@ -577,7 +578,7 @@ def test_sigterm_finishes_what_was_accepted(tmp_path):
         with pytest.raises(OSError, match="refused"):
             call(address, body)
     requests = [json.loads(line) for line in lines if '"event": "request"' in line]
-    assert {"model": "graph", "questions": 8, "steps": 3200}.items() <= requests[-1].items()
+    assert {"model": "graph", "questions": 8, "steps": 8000}.items() <= requests[-1].items()
     assert not any("source" in line for line in lines), "questions are not logged"
 
 

@@ -91,6 +91,7 @@ class Engine:
         self.steps_taken = 0
         self.steps_a_second = 0.0
         self.ticks = 0
+        self._num_thinking = 0
         self._waiting: list[tuple[int, int, Ask]] = []
         """A heap: when it would have been done, the order of arrival, the question."""
         self._num_asked = 0
@@ -107,9 +108,10 @@ class Engine:
         return not (self._waiting or self.active)
 
     def numbers(self) -> Numbers:
+        """Who has just been answered still counts as active if others are about to take the slot."""
         return Numbers(
             waiting=len(self._waiting),
-            active=len(self.active),
+            active=0 if self.is_idle else self._num_thinking,
             steps_taken=self.steps_taken,
             steps_a_second=self.steps_a_second,
         )
@@ -133,6 +135,7 @@ class Engine:
         """Fill the free slots, let everyone take a step, answer those who are done."""
         self._drop_lost()
         self._fill()
+        self._num_thinking = len(self.active)
         if not self.active:
             return
         began = monotonic()
