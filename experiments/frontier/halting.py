@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from training import is_current, trained
+from training import is_current, model_of, trained
 
 from deepen.batches import encode, in_batches
 from deepen.config import RunConfig, changed
@@ -275,7 +275,7 @@ def main() -> None:
             config = get_preset(task, "frontier", seed)
             if (seed, "state") in done:
                 continue
-            model, _ = trained(config, options.runs)
+            model = model_of(config, options.runs)
             with Bar(f"halting of {config.run_name}", sum(map(len, DIFFICULTIES[task]))) as bar:
                 keep(compare(model, config, options.num, bar.show))
         if options.act and (options.seeds[0], "ACT") not in done:

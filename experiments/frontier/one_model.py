@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 import torch
-from training import is_current, trained
+from training import is_current, model_of
 
 from deepen.config import RunConfig
 from deepen.grid import tally
@@ -60,9 +60,8 @@ def without(model: Model, parts: tuple[str, ...]) -> Model:
 
 def measured(config: RunConfig, runs: Path, num: int) -> list[dict[str, Any]]:
     """A trained model on all its tasks; of the one model also with parts switched off, within the range."""
-    model, run = trained(config, runs)
-    about = {"model": config.task, "seed": config.seed, "run_id": config.run_id, "seconds": run.seconds}
-    about["parameters"] = model.num_parameters
+    model = model_of(config, runs)
+    about = {"model": config.task, "seed": config.seed, "run_id": config.run_id}
     rows = []
     tasks = DIFFICULTIES if config.task == "all" else [config.task]
     cells = [(task, difficulty) for task in tasks for difficulty in DIFFICULTIES[task]]

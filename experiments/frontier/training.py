@@ -1,5 +1,5 @@
-"""What the scripts of this folder share: a config trained to the end, or found trained, and whether a stored
-result is one of today's presets."""
+"""What the scripts of this folder share: a config trained to the end, or found trained or shipped; whether a
+stored result is one of today's presets."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from deepen.config import RunConfig
 from deepen.model import Model
 from deepen.presets import get_preset
 from deepen.progress import Bar
+from deepen.reasoner import shipped
 from deepen.runs import Run, load_model
 from deepen.train import train
 
@@ -17,6 +18,15 @@ def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:
     with Bar(f"training {config.run_name}", config.train.updates) as bar:
         run = train(config, path, resume=True, watch=lambda update, loss, accuracy: bar.show(update))
     return load_model(path)[0], run
+
+
+def model_of(config: RunConfig, runs: Path) -> Model:
+    """The shipped model if it is that of the config, else a trained one."""
+    for path in shipped().values():
+        model, of = load_model(path)
+        if of.run_id == config.run_id:
+            return model
+    return trained(config, runs)[0]
 
 
 def is_current(task: str, seed: int, run_id: str) -> bool:

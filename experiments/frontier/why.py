@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from training import trained
+from training import model_of, trained
 
 from deepen.batches import collate, encode
 from deepen.config import RunConfig, changed
@@ -301,7 +301,7 @@ def main() -> None:
                 config = get_preset(task, "frontier", seed)
                 of_task = stored.setdefault(part, {}).setdefault(task, {})
                 if config.run_id not in of_task:
-                    of_task[config.run_id] = parts[part](trained(config, options.runs)[0], config)
+                    of_task[config.run_id] = parts[part](model_of(config, options.runs), config)
                     keep()
             for ingredient in INGREDIENTS[task] if "ablation" in options.parts else ():
                 config = without(task, ingredient, seed)
