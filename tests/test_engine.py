@@ -261,9 +261,12 @@ def test_an_answer_is_the_same_alone_and_in_any_company(known, data):
         assert answer.trace == pytest.approx(traces[chosen][: one.limit], abs=1e-5)
 
 
-def test_halting_by_itself_is_the_same_in_company():
-    reasoner = deepen.load("graph")
-    drawn = [one.question for hops in (2, 7, 15) for one in deepen.examples("graph", "cut", hops, num=4)]
+@pytest.mark.parametrize(("task", "far"), [("graph", 15), ("family", 9)])
+def test_halting_by_itself_is_the_same_in_company(task, far):
+    reasoner = deepen.load(task)
+    drawn = [
+        one.question for steps in (2, 7, far) for one in deepen.examples(task, "certified", steps, num=4)
+    ]
     alone = [reasoner.answer(question) for question in drawn]
     engine = Engine(Lanes(reasoner), slots=5)
     asks = []

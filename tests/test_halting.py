@@ -88,6 +88,17 @@ def test_the_shipped_graph_model_stops_neither_early_nor_late(distribution):
         assert all(num >= hops for num, one in zip(steps, drawn, strict=True) if one.label)
 
 
+@pytest.mark.parametrize("task", ["logic", "family"])
+def test_the_shipped_text_models_stop_neither_early_nor_late(task):
+    """As the graph model, on average; on texts a claim can be refuted before the last hop."""
+    reasoner = deepen.load(task)
+    for depth in (2, 5, 8, 10):
+        drawn = deepen.examples(task, "certified", depth, seed=3, num=40)
+        answers = reasoner.answer_many([one.question for one in drawn])
+        assert sum(answer.label == one.label for answer, one in zip(answers, drawn, strict=True)) >= 39
+        assert depth <= sum(answer.steps for answer in answers) / 40 <= 1.5 * depth + 4
+
+
 def test_a_head_learns_when_to_stop_inside_its_range():
     reasoner = deepen.load("graph")
     config = changed(reasoner.config, data__distribution="certified")

@@ -1,6 +1,7 @@
 """Texts as phrases: what they say, how deep they stand, which words they share, what is asked about them."""
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import networkx as nx
@@ -13,9 +14,9 @@ from deepen.blocks import rotary_table
 from deepen.config import ConfigError, changed
 from deepen.model import DepthRecurrent
 from deepen.peers import build
-from deepen.perception import likeness
+from deepen.perception import DRAWN, leads_to_first, likeness
 from deepen.presets import get_preset
-from deepen.reasoner import Reasoner
+from deepen.reasoner import Reasoner, load
 from deepen.tasks import examples, get_task
 from deepen.tasks.family import TOKENS as FAMILY_TOKENS
 from deepen.tasks.family_samplers import OFFSETS
@@ -182,6 +183,36 @@ def test_likeness_counts_shared_names_by_their_places():
                 ]
                 expected = sum((strengths[:, a, b] for a, b in pairs), torch.zeros(2, dtype=torch.float64))
                 torch.testing.assert_close(found[row, :, i, j], expected)
+
+
+def test_what_the_answer_can_depend_on_is_all_that_names_lead_to():
+    """Oracle: a search through the graph of who is drawn to whom, in any head."""
+    torch.manual_seed(0)
+    alike = 5 * torch.rand(6, 2, 12, 12) - 2.75  # some are drawn far, some to a few, some to nobody
+    alike[0, :, 0] = 0.0
+    found = leads_to_first(alike)
+    for row in range(6):
+        drawn = nx.DiGraph()
+        drawn.add_nodes_from(range(12))
+        drawn.add_edges_from((alike[row] >= DRAWN).any(dim=0).nonzero().tolist())
+        reached = nx.descendants(drawn, 0) | {0}
+        expected = reached if len(reached) > 1 else set(range(12))
+        assert set(found[row].nonzero().flatten().tolist()) == expected
+    assert found[0].all()
+    assert 0 < found[1:].sum() < 5 * 12
+
+
+def test_chains_that_lead_nowhere_do_not_matter_to_a_family():
+    """Of a certified text the true chain matters, and what branches off it does only where it does."""
+    reasoner = load("family")
+    asked = examples("family", "certified", 5, num=20)
+    for one in asked:
+        batch = collate([reasoner.encode(one.question)], [one.label])
+        matters = reasoner.model.perception(batch).matters[0, 1:]
+        told = {tuple(fact.split()[::5]): place for place, fact in enumerate(one.question["facts"])}
+        chain = [told[pair] for pair in pairwise(one.certificate["chain"])]
+        assert matters[chain].all()
+        assert matters.sum() < 14  # of 28
 
 
 def test_a_share_of_the_channels_turns():

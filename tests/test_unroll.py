@@ -1,5 +1,6 @@
 """The unroll with steps that are simple enough to know the answer beforehand; and the loss."""
 
+from dataclasses import replace
 from math import exp, log
 
 import pytest
@@ -76,6 +77,20 @@ def test_convergence_does_not_look_at_padding():
     scene = scene_of(torch.ones(1, 3, 1))
     scene.valid[0, 2] = False
     assert unroll(step, read_first, scene, Convergence(50, patience=2)).num_steps.item() == 2
+
+
+def test_convergence_does_not_look_at_what_the_answer_cannot_depend_on():
+    """Both questions have a restless position; it matters to the second."""
+
+    def step(state, scene, t, num):
+        hidden = state.hidden.clone()
+        hidden[:, 2] += 1
+        return State(hidden=hidden)
+
+    matters = torch.tensor([[True, True, False], [True, True, True]])
+    scene = replace(scene_of(torch.ones(2, 3, 1)), matters=matters)
+    rule = Convergence(30, tolerance=0.01)
+    assert unroll(step, read_first, scene, rule).num_steps.tolist() == [1, 30]
 
 
 def test_who_halts_before_any_step_to_keep_has_an_answer_all_the_same():

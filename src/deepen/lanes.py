@@ -136,13 +136,15 @@ class TextLane(SharedLane):
     @classmethod
     def of(cls, scene: Scene, items: Items) -> Self:
         no_padding = torch.zeros_like(scene.first[:, None, None, :, 0])
-        tensors = {
+        some = {
             "hidden": scene.first,
             "mask": no_padding if scene.mask is None else scene.mask,
             "valid": scene.valid,
             "read_at": scene.read_at,
-            **({} if scene.recalled is None else {"recalled": scene.recalled}),
+            "recalled": scene.recalled,
+            "matters": scene.matters,
         }
+        tensors = {name: tensor for name, tensor in some.items() if tensor is not None}
         return cls(items=items, tensors=tensors, rotary=scene.rotary)
 
     @property
@@ -158,6 +160,7 @@ class TextLane(SharedLane):
             valid=tensors["valid"],
             read_at=tensors["read_at"],
             recalled=tensors.get("recalled"),
+            matters=tensors.get("matters"),
         )
 
     def state(self) -> State:

@@ -110,14 +110,18 @@ class Phrases(nn.Module):
         hidden = self.dropout(self.norm(self.join(self.tokens(known).flatten(2))))
         rotary = rotary_table(self.head_width, sees.rotary_base, sees.rotary_share, numbered(hidden))
         mask = additive(self._may_look(batch)[:, None], hidden.dtype)
+        matters = None
         if self.names is not None and sees.names_from is not None:
-            mask = mask + likeness(batch.tokens, STRENGTH * self.names, sees.names_from)
+            alike = likeness(batch.tokens, STRENGTH * self.names, sees.names_from)
+            mask = mask + alike
+            matters = leads_to_first(alike.detach()) if batch.asked is None else None
         rows_first = torch.zeros_like(batch.tokens[:, :1, 0])
         return Scene(
             first=hidden,
             mask=mask,
             rotary=rotary,
             valid=batch.valid,
+            matters=matters,
             read_at=rows_first if batch.asked is None else batch.asked[:, 1:],
             asked_in=None if batch.asked is None else batch.asked[:, :1],
         )
@@ -143,6 +147,24 @@ def likeness(tokens: Tensor, strengths: Tensor, names_from: int) -> Tensor:
         same = (own[:, :, None, None] == tokens[:, None]) & (own >= names_from)[:, :, None, None]
         total = total + torch.einsum("bijw,hw->bhij", same.to(strengths.dtype), strengths[:, place])
     return total
+
+
+DRAWN: Final = 2.0  # strength from which on names draw attention: e^2, 7 times that of a phrase with none
+
+
+def leads_to_first(alike: Tensor) -> Tensor:
+    """(B, L): the first phrase, those that shared names draw it to, those that they are drawn to, and so on.
+
+    All of them if it is drawn to none: then it goes by something else.
+    """
+    looks = (alike >= DRAWN).any(dim=1)
+    found = torch.zeros_like(looks[:, 0])
+    found[:, 0] = True
+    while True:
+        more = found | (found[:, :, None] & looks).any(dim=1)
+        if torch.equal(more, found):
+            return found | (found.sum(dim=1, keepdim=True) == 1)
+        found = more
 
 
 def numbered(hidden: Tensor) -> Tensor:

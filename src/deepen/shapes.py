@@ -63,6 +63,7 @@ class Scene:
     sharpness: Tensor | None = None  # (L,) factors of the attention scores of graphs; None: 1
     rotary: Tensor | None = None  # (L, D / H / 2), unit complex numbers that turn queries and keys
     valid: Tensor  # (B, L)
+    matters: Tensor | None = None  # (B, L) what the answer can depend on; None: everything
     read_at: Tensor  # (questions, 1 or 2) positions the readout looks at, in the question's row
     asked_in: Tensor | None = None  # (questions, 1) the row, where a row has several questions
     recalled: Tensor | None = None  # (B, L, D), what the core adds at every step
@@ -117,6 +118,7 @@ class Scene:
             first=self.first[stay],
             mask=None if self.mask is None else self.mask[stay],
             valid=self.valid[stay],
+            matters=None if self.matters is None else self.matters[stay],
             read_at=self.read_at[stay],
             recalled=None if self.recalled is None else self.recalled[stay],
         )

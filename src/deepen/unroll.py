@@ -53,10 +53,10 @@ class Fixed:
 class Convergence:
     """Until no position's state moves by more than `tolerance` of its own size, nor by more than `pace` / t.
 
-    The longer a question has taken, the stiller its state must be: at this pace it would not move by more
-    than `pace` of its size if it went on for as long again. A gate that lets a tenth through makes the way a
-    tenth as far, and a state that has not begun to think look settled: so the move is divided by how far the
-    gate is open.
+    Only positions count that the answer can depend on, as far as the scene knows them. The longer a question
+    has taken, the stiller its state must be: at this pace it would not move by more than `pace` of its size
+    if it went on for as long again. A gate that lets a tenth through makes the way a tenth as far, and a
+    state that has not begun to think look settled: so the move is divided by how far the gate is open.
     """
 
     max_steps: int
@@ -70,7 +70,8 @@ class Convergence:
             moved = moved / after.gate.mean(dim=-1)
         t = torch.as_tensor(t, dtype=moved.dtype, device=moved.device)
         limit = scene.spread((self.pace / t).clamp(max=self.tolerance), moved.shape[1])
-        return scene.everywhere(moved <= limit * after.hidden.norm(dim=-1))
+        still = moved <= limit * after.hidden.norm(dim=-1)
+        return scene.everywhere(still if scene.matters is None else still | ~scene.matters)
 
 
 @dataclass(frozen=True)
