@@ -59,6 +59,7 @@ def test_every_tensor_starts_as_the_table_says(task, preset):
         "readout.logit.bias": 1 / sqrt(D),
         "perception.join.weight": 1 / sqrt(config.perception.words * D),
         "perception.join.bias": 1 / sqrt(config.perception.words * D),
+        "teller.weight": 1 / sqrt(D),
     }
     normal = {
         "perception.tokens.weight": 1.0,

@@ -12,6 +12,7 @@ from conftest import assert_close, tiny
 from deepen.batches import Stream, answerable, collate, drawn, encode, lesson, training_example
 from deepen.blocks import rotary_table
 from deepen.config import ConfigError, changed
+from deepen.loss import told_loss
 from deepen.model import DepthRecurrent
 from deepen.peers import build
 from deepen.perception import DRAWN, leads_to_first, likeness
@@ -115,7 +116,7 @@ def test_what_else_is_asked_about_an_expression_is_true(distribution):
 @pytest.mark.parametrize("distribution", ["certified", "lessons"])
 def test_what_else_is_asked_about_a_family_is_true_and_not_harder(distribution):
     family = get_task("family")
-    harder = set()
+    harder, told_words = set(), 0
     for number in range(60):
         example = family.example(distribution, "train", 0, 3, number)
         found = family.lesson(example, 7, 16, 4, Random(number))
@@ -134,7 +135,12 @@ def test_what_else_is_asked_about_a_family_is_true_and_not_harder(distribution):
             assert max(len(nx.ancestors(told, person)) for person in both) == hops <= 4
             harder.add(hops)
             assert said[place][3] in OFFSETS
+            if relation := found.words[place]:
+                claim = [*said[place][:3], FAMILY_TOKENS[relation], *said[place][4:-1]]
+                assert family.verify({"facts": facts, "query": " ".join(claim)})
+                told_words += 1
     assert harder == {1, 2, 3, 4}
+    assert told_words > 0.9 * 60 * 16
 
 
 def test_a_lesson_of_facts_that_form_a_circle_ends():
@@ -277,6 +283,15 @@ def test_the_loss_reaches_every_parameter(task):
     loss.backward()
     assert len(output.answer) > config.data.batch
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_what_would_have_been_right_is_asked_only_where_it_is_known():
+    """A mean over no word at all was not a number."""
+    logits = torch.randn(3, 5, dtype=torch.float64)
+    chances = logits.softmax(dim=1)
+    known = told_loss(logits, torch.tensor([2, 0, 4]))
+    assert_close(known, -(chances[0, 2].log() + chances[2, 4].log()) / 2)
+    assert told_loss(logits, torch.zeros(3, dtype=torch.long)) == 0
 
 
 @pytest.mark.parametrize("task", TEXTS)

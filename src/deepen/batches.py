@@ -32,6 +32,7 @@ def collate(
     whole: bool = False,
     room: int | None = None,
     asked: Sequence[Sequence[int]] | None = None,
+    words: Sequence[int] | None = None,
 ) -> Batch:
     """Texts padded to the longest of them, or graphs in one row; a large graph alone as an edge list.
 
@@ -67,6 +68,7 @@ def collate(
         asked=None if asked is None else _rows_and_places(asked),
         labels=torch.tensor(labels, dtype=torch.float32),
         difficulty=None if difficulties is None else torch.tensor(difficulties),
+        words=None if words is None else torch.tensor(words),
         num_padding=int((~valid).sum()),
     )
 
@@ -160,6 +162,7 @@ def lesson(config: RunConfig, index: int) -> Lesson:
         asked=(0,),
         labels=(example.label,),
         difficulties=(example.difficulty,),
+        words=(0,),
     )
 
 
@@ -173,10 +176,10 @@ def answerable(lessons: Sequence[Lesson], hardest: int) -> list[Lesson]:
     """The same texts without the questions above `hardest`; with all of them if there are no others."""
     found = []
     for one in lessons:
-        asking = zip(one.asked, one.labels, one.difficulties, strict=True)
+        asking = zip(one.asked, one.labels, one.difficulties, one.words, strict=True)
         kept = [question for question in asking if question[2] <= hardest]
-        asked, labels, difficulties = zip(*kept, strict=True) if kept else ((), (), ())
-        found.append(replace(one, asked=asked, labels=labels, difficulties=difficulties))
+        asked, labels, difficulties, words = zip(*kept, strict=True) if kept else ((), (), (), ())
+        found.append(replace(one, asked=asked, labels=labels, difficulties=difficulties, words=words))
     return found if any(one.asked for one in found) else list(lessons)
 
 
@@ -211,6 +214,7 @@ class Stream:
             [difficulty for one in lessons for difficulty in one.difficulties],
             whole=self.config.model.act is not None,  # the cost of adaptive computation counts every node
             asked=[one.asked for one in lessons] if self.config.data.questions > 1 else None,
+            words=[word for one in lessons for word in one.words] if self.config.model.tells else None,
         )
 
     def _window(self, number: int) -> list[list[Lesson]]:

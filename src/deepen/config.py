@@ -139,13 +139,16 @@ class ModelConfig(Record):
     """Question to first hidden state."""
     core: CoreConfig
     """The shared step; of a stack, every layer."""
+    tells: bool = False
+    """In training it also says which word would have been right to claim, where the task knows: a fuller
+    lesson than yes or no (phrases with names only)."""
     stack: StackConfig | None = None
     """Layers instead of a shared step."""
     act: ActConfig | None = None
     """Adaptive computation time around the shared step."""
 
     @model_validator(mode="after")
-    def _peers_are_plain(self) -> Self:
+    def _parts_go_together(self) -> Self:
         if self.stack and self.act:
             raise ValueError("a model is a stack of layers or has adaptive computation time, not both")
         core = self.core
@@ -156,6 +159,8 @@ class ModelConfig(Record):
             raise ValueError("a stack with the mixing 'mean' needs a graph")
         if self.act and not lacking:
             raise ValueError("adaptive computation time goes without gate, recall, state norm and noise")
+        if self.tells and (self.perception.kind != "phrases" or self.perception.names_from is None):
+            raise ValueError("tells needs the perception 'phrases' and its names_from: words are not names")
         return self
 
 

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
+from torch.nn.functional import cross_entropy as categorical_cross_entropy
 
 
 def blended_loss(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
@@ -20,3 +21,9 @@ def blended_loss(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
 def known_within(labels: Tensor, difficulty: Tensor, steps: Tensor) -> Tensor:
     """(B, K): yes from the step on that can know it, t = difficulty; before that nobody can."""
     return labels[:, None] * (steps[None] >= difficulty[:, None])
+
+
+def told_loss(logits: Tensor, words: Tensor) -> Tensor:
+    """CE of (questions, words) logits with the words that would have been right to claim; 0: not known."""
+    total = categorical_cross_entropy(logits, words, ignore_index=0, reduction="sum")
+    return total / (words != 0).sum().clamp(min=1)

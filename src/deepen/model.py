@@ -43,6 +43,8 @@ class Model(nn.Module, ABC):
         self.perception = PERCEPTIONS[config.perception.kind](config)
         self.core = self.make_core(config)
         self.readout = Readout(config.core.width, self.perception.num_read, config.core.dropout)
+        num_words = config.perception.names_from if config.tells else None
+        self.teller = None if num_words is None else nn.Linear(config.core.width, num_words, bias=False)
         self.initialise()
 
     @abstractmethod
@@ -61,6 +63,12 @@ class Model(nn.Module, ABC):
     def read(self, state: State, scene: Scene) -> Tensor:
         """The logits, (questions,)."""
         logits: Tensor = self.readout(state, scene)
+        return logits
+
+    def tell(self, state: State, scene: Scene) -> Tensor:
+        """(questions, words): the logits of what would have been right to claim."""
+        assert self.teller is not None
+        logits: Tensor = self.teller(state.hidden[scene.rows[:, 0], scene.read_at[:, 0]])
         return logits
 
     def forward(self, batch: Batch, halt: HaltingRule, keep: Collection[int] = ()) -> Output:

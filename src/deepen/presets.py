@@ -185,6 +185,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
                 kind="phrases", vocabulary=90, words=7, rotary_share=0.0, names_from=34
             ),
             core=ADDER.model_copy(update={"state_noise": 0.5}),
+            tells=True,
         ),
         data=DataConfig(
             distribution="lessons",
@@ -194,7 +195,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             batch=32,
             questions=16,
         ),
-        train=_taught(updates=11_000, steps=(3, 13), slack=2, detached_start=0.5),
+        train=_taught(updates=6_000, steps=(3, 13), slack=2, detached_start=0.5),
         grid=GridConfig(
             distribution="certified",
             difficulties=(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12),
@@ -220,6 +221,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
                 names_from=49,
             ),
             core=ADDER,
+            tells=True,
         ),
         data=DataConfig(
             distribution="lessons",
@@ -229,7 +231,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
             batch=48,
             questions=16,
         ),
-        train=_taught(updates=10_000, steps=(3, 14), slack=2, detached_start=0.5),
+        train=_taught(updates=7_000, steps=(3, 14), slack=2, detached_start=0.5),
         grid=GridConfig(
             distribution="certified-family",
             difficulties=(1, 2, 3, 4, 5),

@@ -36,6 +36,7 @@ class Lesson:
     asked: tuple[int, ...]  # the positions that are read
     labels: tuple[bool, ...]
     difficulties: tuple[int, ...]
+    words: tuple[int, ...]  # tokens that would have been right to claim; 0 where nobody knows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class Batch(Movable):
     asked: Tensor | None = None  # (questions, 2) row and position; None: each row's first position, or graphs
     labels: Tensor  # (questions,) 0.0 or 1.0
     difficulty: Tensor | None  # (questions,) the steps a positive needs; None where nobody knows
+    words: Tensor | None = None  # (questions,) tokens that would have been right to claim; 0: not known
     num_padding: int  # how many positions are padding
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from deepen.batches import Stream, drawn, encode
 from deepen.config import ConfigError, RunConfig, TrainConfig
-from deepen.loss import blended_loss, known_within
+from deepen.loss import blended_loss, known_within, told_loss
 from deepen.model import Model
 from deepen.peers import build
 from deepen.runs import Progress, Run, RunError, provenance, usable_device
@@ -170,7 +170,10 @@ def training_loss(model: Model, batch: Batch, config: RunConfig, update: int) ->
         assert batch.difficulty is not None
         steps = taken + torch.tensor(output.steps, device=labels.device)
         labels = known_within(labels, batch.difficulty, steps)
-    return blended_loss(logits, labels, config.train.alpha) + model.cost(output, scene), output
+    loss = blended_loss(logits, labels, config.train.alpha) + model.cost(output, scene)
+    if batch.words is not None:
+        loss = loss + told_loss(model.tell(output.state, scene), batch.words)
+    return loss, output
 
 
 def learning_rate(config: TrainConfig, update: int) -> float:

@@ -65,7 +65,8 @@ class All(Task):
     def lesson(self, example: Example, words: int, num: int, hardest: int, rng: Random) -> Lesson:
         task = task_of(example.question)
         found = task.lesson(example, words, num, _own(task, hardest), rng)
-        return replace(found, encoded=_translated(task, found.encoded))
+        claims = tuple(word + BEFORE[task] if word else 0 for word in found.words)
+        return replace(found, encoded=_translated(task, found.encoded), words=claims)
 
     def parse(self, text: str) -> Any:
         """As the task whose form the text has: JSON, symbols, or sentences."""

@@ -124,7 +124,6 @@ class Family(Task):
         the beginning on: from there to the last person is how difficult a query is.
         """
         facts, asked = self._numbered(example.question)
-        queries = [(asked, example.label, example.difficulty)]
         before = {fact[OTHER]: (fact[SUBJECT], OFFSETS[TOKENS[fact[RELATION]]]) for fact in facts}
         beginnings: Routes = {}
         inner: Routes = {}
@@ -136,6 +135,8 @@ class Family(Task):
                 if total in WORDS:
                     routes = beginnings if hops == len(line) else inner
                     routes.setdefault(hops, {}).setdefault(total, []).append((first, last, len(line)))
+        right = dict(islice(_upwards(asked[OTHER], before), len(facts)))[asked[SUBJECT]]
+        queries = [(asked, example.label, example.difficulty, WORDS.get(right))]
         while len(queries) < num:
             routes = rng.choice((beginnings, inner or beginnings))
             hops = rng.choice(list(routes))
@@ -144,11 +145,16 @@ class Family(Task):
             true = rng.random() < 0.5
             claim = total if true else _wrong_claim(rng, total, routes[hops])
             if rng.random() < 0.2:
-                first, last, claim = last, first, -claim
-            queries.append((_sentence_ids(first, WORDS[claim], last, "?"), true, difficulty))
-        asking, labels, difficulties = zip(*queries, strict=True)
-        encoded = in_sentences(asking, facts, words)
-        return Lesson(encoded=encoded, asked=tuple(range(num)), labels=labels, difficulties=difficulties)
+                first, last, claim, total = last, first, -claim, -total
+            queries.append((_sentence_ids(first, WORDS[claim], last, "?"), true, difficulty, WORDS[total]))
+        asking, labels, difficulties, relations = zip(*queries, strict=True)
+        return Lesson(
+            encoded=in_sentences(asking, facts, words),
+            asked=tuple(range(num)),
+            labels=labels,
+            difficulties=difficulties,
+            words=tuple(0 if relation is None else IDS[relation] for relation in relations),
+        )
 
     def _numbered(self, question: Any) -> tuple[list[list[int]], list[int]]:
         """The facts and the query, each as the ids of its words."""

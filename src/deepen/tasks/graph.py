@@ -133,7 +133,13 @@ class Graph(Task):
             difficulties.append(hops.get(targets[-1], example.difficulty))
         told = self._told(encoded, targets, words)
         asked = tuple(range(len(targets)))
-        return Lesson(encoded=told, asked=asked, labels=tuple(labels), difficulties=tuple(difficulties))
+        return Lesson(
+            encoded=told,
+            asked=asked,
+            labels=tuple(labels),
+            difficulties=tuple(difficulties),
+            words=(0,) * len(asked),  # yes or no is all there is to say
+        )
 
     def _told(self, encoded: Encoded, targets: Sequence[int], words: int) -> Encoded:
         assert encoded.edges is not None

@@ -116,7 +116,13 @@ class Logic(Task):
         ]
         chosen = rng.sample(inner, min(num - 1, len(inner)))
         asked, labels, difficulties = zip(whole, *chosen, strict=True)
-        return Lesson(encoded=encoded, asked=asked, labels=labels, difficulties=difficulties)
+        return Lesson(
+            encoded=encoded,
+            asked=asked,
+            labels=labels,
+            difficulties=difficulties,
+            words=(0,) * len(asked),  # yes or no is all there is to say
+        )
 
     def parse(self, text: str) -> Any:
         return text

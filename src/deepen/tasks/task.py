@@ -84,6 +84,7 @@ class Task(ABC):
             asked=(0,),
             labels=(example.label,),
             difficulties=(example.difficulty,),
+            words=(0,),
         )
 
     @abstractmethod
