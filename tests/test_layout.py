@@ -183,7 +183,7 @@ def one_by_one(model, batch, num_steps):
     state, logits = State(hidden=scene.first), []
     for t in range(1, num_steps + 1):
         state = model.core(state, scene, t)
-        logits.append(model.readout(state, scene))
+        logits.append(model.read(state, scene))
     return torch.stack(logits, dim=1)
 
 
@@ -242,7 +242,7 @@ def test_who_leaves_a_batch_does_not_touch_who_stays():
     model, limits = model_of("frontier"), [3, 7, 1, 7, 5]
     drawn = [some_graph(90 - 10 * seed, seed) for seed in range(5)]
     step, scene = model.begin(collate(drawn, [True] * 5))
-    output = unroll(step, model.readout, scene, Fixed(7), range(1, 8), limits=torch.tensor(limits))
+    output = unroll(step, model.read, scene, Fixed(7), range(1, 8), limits=torch.tensor(limits))
     for one, limit, logits in zip(drawn, limits, output.logits, strict=True):
         assert_close(logits[:limit], one_by_one(model, as_it_is(one), limit)[0])
         assert logits[limit:].isnan().all()

@@ -209,7 +209,7 @@ def test_steps_at_once_equal_single_steps(task):
     for t in range(1, 8):
         state = model.core(state, scene, t)
         assert state.hidden.shape == scene.first.shape
-        assert_close(model.readout(state, scene), output.logits[:, t - 1])
+        assert_close(model.read(state, scene), output.logits[:, t - 1])
     assert output.state.hidden.shape[1] == (len(output.answer) * 2 if task == "graph" else 1)
 
 
@@ -279,9 +279,9 @@ def test_dropout_also_touches_the_input_and_the_readout(task):
     scene = model.eval().perception(batch)
     state = State(hidden=scene.first)
     assert torch.equal(scene.first, model.perception(batch).first)
-    assert torch.equal(model.readout(state, scene), model.readout(state, scene))
+    assert torch.equal(model.read(state, scene), model.read(state, scene))
     model.train()
-    assert not torch.equal(model.readout(state, scene), model.readout(state, scene))
+    assert not torch.equal(model.read(state, scene), model.read(state, scene))
 
 
 def test_recall_sees_the_input_at_every_step():

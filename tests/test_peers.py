@@ -162,7 +162,7 @@ def test_adaptive_time_against_a_loop_over_positions(task, cap, drop_remainder):
         remainder = remainder * ~running
     cost = ((updates + remainder) * scene.valid).sum() / scene.valid.sum()
     assert_close(model.cost(output, scene), 0.01 * cost)
-    assert_close(output.answer, model.readout(State(hidden=mixture), scene))
+    assert_close(output.answer, model.readout(mixture, scene))
     assert cap > 3 or running.any(), "the cap must cut someone off for this test to say anything"
 
 

@@ -60,15 +60,19 @@ class Model(nn.Module, ABC):
         step = step or self.prepare()
         return step, step.enter(self.perception(batch))
 
+    def seen(self, state: State) -> Tensor:
+        """(B, L, D), what the readout looks at."""
+        return state.hidden
+
     def read(self, state: State, scene: Scene) -> Tensor:
         """The logits, (questions,)."""
-        logits: Tensor = self.readout(state, scene)
+        logits: Tensor = self.readout(self.seen(state), scene)
         return logits
 
     def tell(self, state: State, scene: Scene) -> Tensor:
         """(questions, words): the logits of what would have been right to claim."""
         assert self.teller is not None
-        logits: Tensor = self.teller(state.hidden[scene.rows[:, 0], scene.read_at[:, 0]])
+        logits: Tensor = self.teller(self.seen(state)[scene.rows[:, 0], scene.read_at[:, 0]])
         return logits
 
     def forward(self, batch: Batch, halt: HaltingRule, keep: Collection[int] = ()) -> Output:

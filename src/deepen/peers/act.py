@@ -136,12 +136,11 @@ class AdaptiveTime(Model):
     def prepare(self, pack: Pack = float32) -> ActStep:
         return ActStep(self.core.block.prepare(pack), self.core.halt, self.act)
 
-    def read(self, state: State, scene: Scene) -> Tensor:
+    def seen(self, state: State) -> Tensor:
         assert isinstance(state, ActState)
-        seen = state.mixture
-        if not self.act.drop_remainder:
-            seen = seen + ((1 - state.chance) * state.running)[..., None] * state.hidden
-        return super().read(State(hidden=seen), scene)
+        if self.act.drop_remainder:
+            return state.mixture
+        return state.mixture + ((1 - state.chance) * state.running)[..., None] * state.hidden
 
     def halting(self, most: int) -> HaltingRule:
         return EveryPositionHalted(min(most, self.act.cap))
