@@ -1,7 +1,7 @@
 """Texts as phrases: what they say, how deep they stand, which words they share, what is asked about them."""
 
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 
 import networkx as nx
@@ -177,18 +177,17 @@ def test_likeness_counts_shared_names_by_their_places():
     """Slow twin: four loops."""
     tokens = torch.tensor([[[1, 2, 0], [2, 1, 3], [3, 3, 0]], [[4, 5, 6], [6, 5, 4], [0, 0, 0]]])
     strengths = torch.randn(2, 3, 3, dtype=torch.float64)
-    found = likeness(tokens, strengths, names_from=2)
-    for row in range(2):
-        for i in range(3):
-            for j in range(3):
-                pairs = [
-                    (a, b)
-                    for a in range(3)
-                    for b in range(3)
-                    if tokens[row, i, a] >= 2 and tokens[row, i, a] == tokens[row, j, b]
-                ]
-                expected = sum((strengths[:, a, b] for a, b in pairs), torch.zeros(2, dtype=torch.float64))
-                torch.testing.assert_close(found[row, :, i, j], expected)
+    for names_from in (2, 3, 5, 7):  # names at every place, at some, at none
+        found = likeness(tokens, strengths, names_from)
+        assert found.shape == (2, 2, 3, 3)
+        for row, i, j in product(range(2), range(3), range(3)):
+            pairs = [
+                (a, b)
+                for a, b in product(range(3), range(3))
+                if tokens[row, i, a] >= names_from and tokens[row, i, a] == tokens[row, j, b]
+            ]
+            expected = sum((strengths[:, a, b] for a, b in pairs), torch.zeros(2, dtype=torch.float64))
+            torch.testing.assert_close(found[row, :, i, j], expected)
 
 
 def test_what_the_answer_can_depend_on_is_all_that_names_lead_to():

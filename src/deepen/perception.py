@@ -142,9 +142,13 @@ def likeness(tokens: Tensor, strengths: Tensor, names_from: int) -> Tensor:
 
     (B, H, L, L), of tokens (B, L, words).
     """
-    total = torch.zeros((), dtype=strengths.dtype, device=strengths.device)
-    for place, own in enumerate(tokens.unbind(dim=2)):  # one at a time, for there are (words L)^2 pairs
-        same = (own[:, :, None, None] == tokens[:, None]) & (own >= names_from)[:, :, None, None]
+    is_name = tokens >= names_from
+    places = is_name.flatten(0, 1).any(dim=0).nonzero().squeeze(1)  # the others are never looked at
+    names, is_name, strengths = tokens[..., places], is_name[..., places], strengths[:, places][:, :, places]
+    B, L, _ = tokens.shape
+    total = strengths.new_zeros(B, len(strengths), L, L)
+    for place in range(len(places)):  # one at a time, for there are (words L)^2 pairs
+        same = (names[:, :, None, None, place] == names[:, None]) & is_name[:, :, None, None, place]
         total = total + torch.einsum("bijw,hw->bhij", same.to(strengths.dtype), strengths[:, place])
     return total
 
