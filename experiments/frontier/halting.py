@@ -252,7 +252,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("tasks", nargs="*", choices=[[], *DIFFICULTIES], default=list(DIFFICULTIES))
+    parser.add_argument("tasks", nargs="*", choices=[[], *DIFFICULTIES], metavar="TASK")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--num", type=int, default=700, help="examples a cell and seed")
     parser.add_argument("--act", action="store_true", help="train and measure ACT as well, one seed a task")
@@ -269,7 +269,7 @@ def main() -> None:
         rows.extend(found)
         write_atomically(STORED, json.dumps(rows).encode() + b"\n")
 
-    for task in options.tasks:
+    for task in options.tasks or DIFFICULTIES:
         done = {(row["seed"], row["rule"]) for row in rows if row["task"] == task}
         for seed in options.seeds:
             config = get_preset(task, "frontier", seed)

@@ -166,7 +166,7 @@ def times(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("tasks", nargs="*", choices=[[], *TARGETS], default=list(TARGETS))
+    parser.add_argument("tasks", nargs="*", choices=[[], *TARGETS], metavar="TASK")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--num", type=int, default=700, help="examples a cell and seed")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
@@ -175,7 +175,7 @@ def main() -> None:
     results = [
         one for one in stored if is_current(one["config"]["task"], one["config"]["seed"], one["run_id"])
     ]
-    for task in options.tasks:
+    for task in options.tasks or TARGETS:
         for seed in options.seeds:
             config = get_preset(task, "frontier", seed)
             if not any(one["run_id"] == config.run_id for one in results):

@@ -287,11 +287,12 @@ def main() -> None:
     parts: dict[str, Callable[[Model, RunConfig], Any]] = {"starts": two_starts, "news": news}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     chosen = (*parts, "ablation")
-    parser.add_argument("parts", nargs="*", choices=[[], *chosen], default=list(chosen))
+    parser.add_argument("parts", nargs="*", choices=[[], *chosen], metavar="PART", help=", ".join(chosen))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--tasks", nargs="+", choices=list(DIFFICULTIES), default=list(DIFFICULTIES))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
+    wanted = options.parts or chosen
     stored = only_current(json.loads(STORED.read_text())) if STORED.exists() else {}
 
     def keep() -> None:
@@ -299,13 +300,13 @@ def main() -> None:
 
     for task in options.tasks:
         for seed in options.seeds:
-            for part in [name for name in parts if name in options.parts]:
+            for part in [name for name in parts if name in wanted]:
                 config = get_preset(task, "frontier", seed)
                 of_task = stored.setdefault(part, {}).setdefault(task, {})
                 if config.run_id not in of_task:
                     of_task[config.run_id] = parts[part](model_of(config, options.runs), config)
                     keep()
-            for ingredient in INGREDIENTS[task] if "ablation" in options.parts else ():
+            for ingredient in INGREDIENTS[task] if "ablation" in wanted else ():
                 config = without(task, ingredient, seed)
                 rows = stored.setdefault("ablation", [])
                 if not any(row["run_id"] == config.run_id for row in rows):
