@@ -111,6 +111,7 @@ def test_other_perceptions_are_refused_before_training(tmp_path):
     config = changed(
         tiny("all", "frontier"),
         model__perception__kind="unstructured",
+        model__tells=False,
         data__questions=1,
         train__slack=None,
     )

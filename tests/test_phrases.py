@@ -94,7 +94,19 @@ def levels_needed(text):
     return next(levels for levels in range(99) if chance_of_true(text, levels) in (0, 1))
 
 
-@pytest.mark.parametrize("distribution", ["certified", "paper"])
+def test_no_operand_is_torn_if_it_fits():
+    """A negation at the end of one phrase and its group in the next: the group's value was not asked there."""
+    num_full = 0
+    for example in examples("logic", "long-lessons", 5, num=100):
+        tokens = get_task("logic").phrases(example.question, 14).tokens
+        for phrase, after in pairwise("".join(spelled(row, LOGIC_TOKENS)) for row in tokens):
+            if not phrase.endswith("(") and not after.startswith(")"):
+                num_full += 1
+                assert phrase[-1] in "&|"
+    assert num_full > 100
+
+
+@pytest.mark.parametrize("distribution", ["certified", "paper", "long-lessons"])
 def test_what_else_is_asked_about_an_expression_is_true(distribution):
     logic = get_task("logic")
     num_inner = 0

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from deepen.shapes import Encoded, Lesson
-from deepen.tasks.logic_samplers import sample_certified, sample_lesson, sample_paper
+from deepen.tasks.logic_samplers import sample_certified, sample_lesson, sample_long_lesson, sample_paper
 from deepen.tasks.task import Example, QuestionError, Sampler, Task
 
 TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
@@ -36,7 +36,12 @@ class Logic(Task):
 
     @property
     def samplers(self) -> Mapping[str, Sampler]:
-        return {"paper": sample_paper, "certified": sample_certified, "lessons": sample_lesson}
+        return {
+            "paper": sample_paper,
+            "certified": sample_certified,
+            "lessons": sample_lesson,
+            "long-lessons": sample_long_lesson,
+        }
 
     def verify(self, question: Any) -> bool:
         """An operator-precedence parser with explicit stacks: NOT > AND > OR."""
@@ -148,8 +153,11 @@ def _stretches(text: str, words: int) -> tuple[Encoded, list[int]]:
     for place, symbol in enumerate(text):
         if symbol == ")":
             enclosing.pop()
-        if symbol == ")" or (place and text[place - 1] == "(") or len(phrases[-1]) == words:
+        if symbol == ")" or (place and text[place - 1] == "("):
             phrases.append([FIRST_NAME + enclosing[-1], 0])
+        elif len(phrases[-1]) == words:
+            phrases[-1], rest = _without_torn_operand(phrases[-1])
+            phrases.append([FIRST_NAME + enclosing[-1], 0, *rest])
         phrases[-1].append(IDS[symbol])
         if symbol == "(":
             opens.append(len(phrases) - 1)
@@ -159,6 +167,13 @@ def _stretches(text: str, words: int) -> tuple[Encoded, list[int]]:
     for row, phrase in enumerate(phrases):
         tokens[row, : len(phrase)] = phrase
     return Encoded(tokens=tokens), opens
+
+
+def _without_torn_operand(phrase: list[int]) -> tuple[list[int], list[int]]:
+    """A full phrase up to its last operator, and the operand that has begun, if there is room for one."""
+    ends = [place for place, word in enumerate(phrase) if place > 1 and word in (IDS["&"], IDS["|"])]
+    last = ends[-1] + 1 if ends else len(phrase)
+    return phrase[:last], phrase[last:]
 
 
 def _groups(text: str) -> list[tuple[bool, int]]:

@@ -69,16 +69,34 @@ def sample_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Exam
     return example
 
 
-def sample_certified(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """Neutral levels, the critical one, and as many decoys below; nesting is the same for depths up to 8."""
+def sample_long_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Example:
+    """Half of them lessons, half with long groups; of each half one in two is full of double negations."""
+    if rng.random() < 0.5:
+        example = sample_lesson(rng, depth, positive, split)
+    else:
+        example = replace(sample_certified(rng, depth, positive, split, long=0.2), certificate=None)
+    if rng.random() < 0.5:
+        symbols = (
+            "!!" + symbol if symbol in "TF!(" and rng.random() < 0.15 else symbol
+            for symbol in example.question
+        )
+        example = replace(example, question="".join(symbols))
+    return example
+
+
+def sample_certified(rng: Random, depth: int, positive: bool, split: Split, long: float = 0.0) -> Example:
+    """Neutral levels, the critical one, and as many decoys below; nesting is the same for depths up to 8.
+
+    `long` is the share of levels with up to 20 literals instead of up to 3.
+    """
     if depth > MAX_CRITICAL_DEPTH:
         raise ValueError(f"certified expressions have a critical depth of at most {MAX_CRITICAL_DEPTH}")
     nesting = 2 * max(depth, 8) + rng.randint(0, 2)  # near the bottom it could be found from there
-    levels = [_neutral(rng) for _ in range(depth - 1)]
-    either, other = _deciding(rng, "|"), _deciding(rng, "&")
+    levels = [_neutral(rng, long) for _ in range(depth - 1)]
+    either, other = _deciding(rng, "|", long), _deciding(rng, "&", long)
     levels += [either, other]
     levels += [
-        _neutral(rng) if rng.random() < 0.5 else _deciding(rng, rng.choice("&|"))
+        _neutral(rng, long) if rng.random() < 0.5 else _deciding(rng, rng.choice("&|"), long)
         for _ in range(nesting - depth - 1)
     ]
     negated = [rng.random() < 0.5 for _ in levels]
@@ -94,17 +112,21 @@ def sample_certified(rng: Random, depth: int, positive: bool, split: Split) -> E
     return Example(question=text, label=positive, difficulty=depth, certificate={"path": path})
 
 
-def _neutral(rng: Random) -> tuple[str, list[str]]:
+def _neutral(rng: Random, long: float) -> tuple[str, list[str]]:
     """A level whose literals leave the nested group's value as it is."""
     operator = rng.choice("&|")
-    return operator, [_literal_of(rng, operator == "&") for _ in range(rng.randint(1, 3))]
+    return operator, [_literal_of(rng, operator == "&") for _ in range(_how_many(rng, long))]
 
 
-def _deciding(rng: Random, operator: str) -> tuple[str, list[str]]:
+def _deciding(rng: Random, operator: str, long: float) -> tuple[str, list[str]]:
     """A level with at least one literal that settles its value, whatever is nested in it."""
-    values = [rng.random() < 0.5 for _ in range(rng.randint(1, 3))]
+    values = [rng.random() < 0.5 for _ in range(_how_many(rng, long))]
     values[rng.randrange(len(values))] = operator == "|"
     return operator, [_literal_of(rng, value) for value in values]
+
+
+def _how_many(rng: Random, long: float) -> int:
+    return rng.randint(4, 20) if long and rng.random() < long else rng.randint(1, 3)
 
 
 def _literal_of(rng: Random, value: bool) -> str:
