@@ -95,7 +95,7 @@ def levels_needed(text):
 
 
 def test_no_operand_is_torn_if_it_fits():
-    """A negation at the end of one phrase and its group in the next: the group's value was not asked there."""
+    """A negation ended one phrase, its group stood in the next: so what was asked there was another value."""
     num_full = 0
     for example in examples("logic", "long-lessons", 5, num=100):
         tokens = get_task("logic").phrases(example.question, 14).tokens
