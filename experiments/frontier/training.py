@@ -1,7 +1,8 @@
-"""What the scripts of this folder share: a config trained to the end, or found trained or shipped; whether a
-stored result is one of today's presets."""
+"""What the scripts of this folder share: a config trained to the end, or found shipped or among the weights
+kept here; whether a stored result is one of today's presets."""
 
 from pathlib import Path
+from shutil import copyfile
 
 from deepen.config import RunConfig
 from deepen.model import Model
@@ -10,6 +11,9 @@ from deepen.progress import Bar
 from deepen.reasoner import shipped
 from deepen.runs import Run, load_model
 from deepen.train import train
+
+WEIGHTS = Path(__file__).parent / "weights"
+"""Of every preset and seed that is not shipped, so that what is measured here can be measured again."""
 
 
 def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:
@@ -21,12 +25,17 @@ def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:
 
 
 def model_of(config: RunConfig, runs: Path) -> Model:
-    """The shipped model if it is that of the config, else a trained one."""
+    """The shipped model if it is that of the config, else one kept here, else a trained one, which is kept."""
     for path in shipped().values():
         model, of = load_model(path)
         if of.run_id == config.run_id:
             return model
-    return trained(config, runs)[0]
+    kept = WEIGHTS / f"{config.run_name}.safetensors"
+    if not kept.exists():
+        _, run = trained(config, runs)
+        WEIGHTS.mkdir(exist_ok=True)
+        copyfile(run.weights_file, kept)
+    return load_model(kept)[0]
 
 
 def is_current(task: str, seed: int, run_id: str) -> bool:
