@@ -25,7 +25,7 @@ def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:
 
 
 def model_of(config: RunConfig, runs: Path) -> Model:
-    """The shipped model if it is that of the config, else one kept here, else a trained one, which is kept."""
+    """The model of a config: shipped, or kept here, or trained now and then kept."""
     for path in shipped().values():
         model, of = load_model(path)
         if of.run_id == config.run_id:
