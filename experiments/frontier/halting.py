@@ -212,6 +212,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines).strip()
 
 
+def tables(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """All that the page shows of them."""
+    return {"halting": table(rows)}
+
+
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Mean steps and accuracy over difficulty, a line for each rule."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -281,7 +286,7 @@ def main() -> None:
         if options.act and (options.seeds[0], "ACT") not in done:
             keep(measure_adaptive(get_preset(task, "frontier", options.seeds[0]), options.runs, options.num))
     draw(rows, HERE / "halting.png")
-    fill_page(HERE / "README.md", {"halting": table(rows)})
+    fill_page(HERE / "README.md", tables(rows))
 
 
 if __name__ == "__main__":

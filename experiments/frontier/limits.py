@@ -212,6 +212,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def tables(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """All that the page shows of them."""
+    return {"limits": table(rows)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("tasks", nargs="*", choices=[[], *QUESTIONS], metavar="TASK")
@@ -222,7 +227,7 @@ def main() -> None:
         rows = [row for row in rows if row["task"] != task] + measured(task, options.num)
         rows.sort(key=lambda row: list(QUESTIONS).index(row["task"]))
         write_atomically(STORED, json.dumps(rows).encode() + b"\n")
-    fill_page(HERE / "README.md", {"limits": table(rows)})
+    fill_page(HERE / "README.md", tables(rows))
 
 
 if __name__ == "__main__":

@@ -123,6 +123,11 @@ def goes_by(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def tables(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """All that the page shows of them."""
+    return {"one": beside_the_specialists(rows), "uses": goes_by(rows)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -137,7 +142,7 @@ def main() -> None:
             if not any(row["run_id"] == config.run_id for row in rows):
                 rows += measured(config, options.runs, options.num)
                 write_atomically(STORED, json.dumps(rows).encode() + b"\n")
-    fill_page(HERE / "README.md", {"one": beside_the_specialists(rows), "uses": goes_by(rows)})
+    fill_page(HERE / "README.md", tables(rows))
 
 
 if __name__ == "__main__":

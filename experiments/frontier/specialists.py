@@ -164,6 +164,20 @@ def times(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def _of_task(results: list[dict[str, Any]], task: str) -> list[dict[str, Any]]:
+    return [one for one in results if one["config"]["task"] == task]
+
+
+def tables(results: list[dict[str, Any]]) -> dict[str, str]:
+    """All that the page shows of them."""
+    found = {"times": times(results)}
+    for task in TARGETS:
+        own = _of_task(results, task)
+        found[task] = table(own) if own else "Not measured yet."
+    family = _of_task(results, "family")
+    return {**found, "stricter": table_of_stricter(family) if family else "Not measured yet."}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("tasks", nargs="*", choices=[[], *TARGETS], metavar="TASK")
@@ -184,15 +198,10 @@ def main() -> None:
                     key=lambda one: (list(TARGETS).index(one["config"]["task"]), one["config"]["seed"])
                 )
                 write_atomically(STORED, json.dumps(results).encode() + b"\n")
-    tables = {"times": times(results)}
-    for task in TARGETS:
-        own = [one for one in results if one["config"]["task"] == task]
-        tables[task] = table(own) if own else "Not measured yet."
-        if task == "family":
-            tables["stricter"] = table_of_stricter(own) if own else "Not measured yet."
-        if own and task != "graph":  # whose picture is in ../foundation
+    for task in ("logic", "family"):  # the picture of graphs is in ../foundation
+        if own := _of_task(results, task):
             draw_frontier(Grid.model_validate(own[0]["grid"]), HERE / f"{task}.png")
-    fill_page(HERE / "README.md", tables)
+    fill_page(HERE / "README.md", tables(results))
 
 
 if __name__ == "__main__":

@@ -226,6 +226,15 @@ def table_of_ablation(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", about])
 
 
+def tables(stored: dict[str, Any]) -> dict[str, str]:
+    """All that the page shows of it."""
+    tables_of = {"starts": table_of_starts, "news": table_of_news, "ablation": table_of_ablation}
+    return {
+        name: make(stored[name]) if stored.get(name) else "Not measured yet."
+        for name, make in tables_of.items()
+    }
+
+
 def draw(stored: dict[str, Any], path: Path) -> None:
     """Left: how fast news travels. Right: what is lost without each ingredient."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -313,13 +322,8 @@ def main() -> None:
                     about = {"task": task, "ingredient": ingredient, "seed": seed}
                     rows.append({**about, **ablated(config, options.runs)})
                     keep()
-    tables_of = {"starts": table_of_starts, "news": table_of_news, "ablation": table_of_ablation}
-    tables = {
-        name: make(stored[name]) if stored.get(name) else "Not measured yet."
-        for name, make in tables_of.items()
-    }
     draw(stored, HERE / "why.png")
-    fill_page(HERE / "README.md", tables)
+    fill_page(HERE / "README.md", tables(stored))
 
 
 if __name__ == "__main__":
