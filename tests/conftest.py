@@ -61,3 +61,8 @@ def deepen(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedP
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+def spelled(row, tokens):
+    """The words of a phrase that have a name."""
+    return [tokens[word] for word in row if 0 < word < len(tokens)]

@@ -85,6 +85,16 @@ def test_lessons_stay_within_the_range_of_their_task():
         assert len(asked) > 300
 
 
+def test_what_is_told_is_told_in_the_words_of_all_tasks():
+    """The right claim of a wrong one, and of a right one the claim itself."""
+    for number, example in enumerate(certified("family", 5, 20)):
+        found = ALL.lesson(example, 12, 16, 8, Random(number))
+        claimed = found.encoded.tokens[list(found.asked), 3].tolist()
+        for claim, word, label in zip(claimed, found.words, found.labels, strict=True):
+            assert (claim == word) == label
+            assert word == 0 or word < ALL.num_words
+
+
 def test_what_is_typed_is_read_by_its_form():
     assert ALL.parse("!(T & F)") == "!(T & F)"
     assert ALL.parse(' {"edges": [[1, 2]], "source": 1, "target": 2}')["source"] == 1

@@ -1,8 +1,9 @@
-"""Where the shipped models break: questions that no lesson is like, each answered until the model stops.
+"""Where the shipped models break: questions of other kinds, each answered until the model stops.
 
     python experiments/frontier/limits.py [TASK ...] [--num 400]
 
-Every answer is held against the task's verifier. Writes limits.json and the table in README.md.
+Every answer is held against the task's verifier. What was measured of a checkpoint that is not shipped any
+more is measured again. Writes limits.json and the table in README.md.
 """
 
 import argparse
@@ -80,9 +81,12 @@ def crowded(num_others: int) -> Callable[[Random, Example], Any]:
 
 
 def flat(rng: Random, number: int) -> str:
-    """60 literals in a row, no parentheses."""
-    literals = [rng.choice(("T", "F", "!T", "!F")) for _ in range(60)]
-    return "".join(part for literal in literals for part in (literal, rng.choice("&&&|")))[:-1]
+    """60 literals in a row, no parentheses; true and false take turns."""
+    while True:
+        literals = [rng.choice(("T", "F", "!T", "!F")) for _ in range(60)]
+        text = "".join(part for literal in literals for part in (literal, rng.choice("&&&|")))[:-1]
+        if get_task("logic").verify(text) == (number % 2 == 0):
+            return text
 
 
 def balanced(depth: int) -> Callable[[Random, int], str]:
@@ -105,7 +109,7 @@ def denied(rng: Random, example: Example) -> str:
 
 
 def padded(rng: Random, example: Example) -> str:
-    """Twenty more literals in every group that leave its value as it is: several phrases a group."""
+    """Five more literals behind every operator, which leave the value as it is: several phrases a group."""
     found = ""
     for symbol, after in pairwise(example.question + " "):
         found += symbol
@@ -194,19 +198,21 @@ def measured(task: str, num: int) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    names = ("task", "questions", "accuracy", "95 % interval", "of yes", "of no", "mean steps", "n")
+    names = ("task", "questions", "accuracy", "95 % interval", "of yes (n)", "of no (n)", "mean steps")
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for row in rows:
         low, high = wilson(row["accuracy"], row["num"])
-        rates = [row["true_positive_rate"], row["true_negative_rate"]]
+        rates = [
+            (row["true_positive_rate"], row["positives"]),
+            (row["true_negative_rate"], row["num"] - row["positives"]),
+        ]
         columns = (
             row["task"],
             row["kind"],
             f"{row['accuracy']:.3f}",
             f"{low:.3f} - {high:.3f}",
-            *("" if rate is None else f"{rate:.3f}" for rate in rates),
+            *("" if rate is None else f"{rate:.3f} ({num})" for rate, num in rates),
             f"{row['steps']:.1f}",
-            str(row["num"]),
         )
         lines.append(f"| {' | '.join(columns)} |")
     return "\n".join(lines)
@@ -222,8 +228,11 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", choices=[[], *QUESTIONS], metavar="TASK")
     parser.add_argument("--num", type=int, default=400, help="questions of each kind")
     options = parser.parse_args()
-    rows = json.loads(STORED.read_text()) if STORED.exists() else []
-    for task in options.tasks or QUESTIONS:
+    stored = json.loads(STORED.read_text()) if STORED.exists() else []
+    shipped_now = {task: load(task).config.run_id for task in QUESTIONS}
+    rows = [row for row in stored if row["run_id"] == shipped_now[row["task"]]]
+    kept = {row["task"] for row in rows if row["num"] == options.num}
+    for task in options.tasks or [task for task in QUESTIONS if task not in kept]:
         rows = [row for row in rows if row["task"] != task] + measured(task, options.num)
         rows.sort(key=lambda row: list(QUESTIONS).index(row["task"]))
         write_atomically(STORED, json.dumps(rows).encode() + b"\n")

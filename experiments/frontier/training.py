@@ -13,7 +13,7 @@ from deepen.runs import Run, load_model
 from deepen.train import train
 
 WEIGHTS = Path(__file__).parent / "weights"
-"""Of every preset and seed that is not shipped, so that what is measured here can be measured again."""
+"""Of presets and seeds that are not shipped, so that what is measured here can be measured again."""
 
 
 def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:

@@ -63,7 +63,11 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
         "state norm": {"model__core__state_norm": False},
         "state noise": {"model__core__state_noise": 0.0},
         "1,024 units (256 instead)": {"model__core__feedforward": 256},
-        "several questions a text": {"data__questions": 1, "train__slack": None},
+        "several questions a text, and the right word": {
+            "data__questions": 1,
+            "train__slack": None,
+            "model__tells": False,
+        },
         "saying the right word": {"model__tells": False},
         "shared names, and the right word": {"model__perception__names_from": None, "model__tells": False},
     },
@@ -223,7 +227,12 @@ def table_of_ablation(rows: list[dict[str, Any]]) -> str:
                 lines.append(f"| {task} | {ingredient} | {inside:.3f} | {beyond:.3f} | {seeds} |")
     measured = ", ".join(f"{task} {low} and {high}" for task, (low, high) in TOP.items())
     about = f"Measured at {measured}, T = 2 x difficulty + 2, n = 1,000 a seed."
-    return "\n".join([*lines, "", about])
+    short = "; ".join(f"{task} {_listed(changes)}" for task, changes in SHORT.items() if changes)
+    return "\n".join([*lines, "", f"{about} Trained like the presets but for this: {short}."])
+
+
+def _listed(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{name.replace('__', '.')} {value}" for name, value in changes.items())
 
 
 def tables(stored: dict[str, Any]) -> dict[str, str]:

@@ -284,6 +284,8 @@ class RunConfig(Record):
             raise ValueError("data.questions above 1 needs endless fresh examples: train_set must be None")
         if self.data.questions == 1 and self.train.slack is not None:
             raise ValueError("train.slack needs several questions a text: data.questions must be above 1")
+        if self.data.questions == 1 and self.model.tells:
+            raise ValueError("model.tells needs several questions a text: data.questions must be above 1")
         return self
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Silent thinking, and its blend with per-step supervision."""
+"""Silent thinking, its blend with per-step supervision, and a fuller answer than yes or no."""
 
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy

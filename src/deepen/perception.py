@@ -164,11 +164,14 @@ def leads_to_first(alike: Tensor) -> Tensor:
     looks = (alike >= DRAWN).any(dim=1)
     found = torch.zeros_like(looks[:, 0])
     found[:, 0] = True
-    while True:
-        more = found | (found[:, :, None] & looks).any(dim=1)
-        if torch.equal(more, found):
-            return found | (found.sum(dim=1, keepdim=True) == 1)
-        found = more
+    fresh = found.nonzero()
+    while len(fresh):  # each phrase is looked from once
+        rows, ends = looks[fresh[:, 0], fresh[:, 1]].nonzero(as_tuple=True)
+        reached = torch.zeros_like(found)
+        reached[fresh[rows, 0], ends] = True
+        fresh = (reached & ~found).nonzero()
+        found |= reached
+    return found | (found.sum(dim=1, keepdim=True) == 1)
 
 
 def numbered(hidden: Tensor) -> Tensor:

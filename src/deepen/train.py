@@ -14,14 +14,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from deepen.batches import Stream, drawn, encode
+from deepen.batches import Stream, drawn, encode, lesson
 from deepen.config import ConfigError, RunConfig, TrainConfig
 from deepen.loss import blended_loss, known_within, told_loss
 from deepen.model import Model
 from deepen.peers import build
 from deepen.runs import Progress, Run, RunError, provenance, usable_device
 from deepen.shapes import Batch, Output
-from deepen.tasks import Split, get_task
+from deepen.tasks import Split, Task, get_task
 from deepen.unroll import Fixed, unroll, unroll_in_segments
 
 ROW_EVERY = 20  # updates averaged in one row of metrics.jsonl
@@ -205,3 +205,17 @@ def _check(config: RunConfig) -> None:
             encode(task, example.question, config.model.perception)
         except ValueError as error:
             raise ConfigError(f"bad config: {error}") from None
+    if config.model.tells:
+        _check_words(config, task)
+
+
+def _check_words(config: RunConfig, task: Task) -> None:
+    """A model that tells which word would have been right needs one for every word, and lessons with some."""
+    names_from = config.model.perception.names_from
+    if names_from is None or names_from < task.num_words:
+        raise ConfigError(
+            f"bad config: model.tells: task '{task.name}' has {task.num_words} words,"
+            f" so model.perception.names_from must be at least that, not {names_from}"
+        )
+    if not any(word for index in range(32) for word in lesson(config, index).words):
+        raise ConfigError(f"bad config: model.tells: lessons of '{task.name}' know yes and no, no other word")

@@ -46,6 +46,7 @@ SUBJECT, RELATION, OTHER = 0, 3, 5  # places in a sentence
 TOKENS = ("<pad>", "<cls>", "<sep>", "is", "the", "of", ".", "query", "?", *OFFSETS, *NAMES, *MORE_NAMES)
 IDS = {token: number for number, token in enumerate(TOKENS)}
 
+JSON_EXAMPLE = '{"facts": ["Ann is the parent of Bo"], "query": "Bo is the child of Ann"}'
 EXAMPLE = "Ann is the parent of Bo. Bo is the child of Cy. Ann is the sibling of Cy?"
 Routes = dict[int, dict[int, list[tuple[int, int, int]]]]
 """By hops and sum: first and last person, and how far the last is from where its chain begins."""
@@ -184,7 +185,7 @@ class Family(Task):
     def parse(self, text: str) -> Any:
         """Sentences separated by full stops, the last one, with a question mark, being the query; or JSON."""
         if text.lstrip().startswith("{"):
-            return parse_json(text, EXAMPLE)
+            return parse_json(text, JSON_EXAMPLE)
         sentences = [sentence.strip() for sentence in re.split(r"[.?\n]", text)]
         *facts, query = [sentence for sentence in sentences if sentence] or [""]
         if not facts or text.count("?") != 1 or not text.rstrip().endswith("?"):

@@ -10,6 +10,9 @@ the nested group are neutral (T beside &, F beside |), on level c they decide, a
 deeper changes nothing. Twins of opposite value consist of the same symbols and agree on every level
 above c: levels c and c+1, one that decides by | and one that decides by &, have changed places. As
 many levels again are nested below, so reading from the inside is no shorter than from the outside.
+
+`lessons`, to train on, are half certified and half published; `long-lessons` have groups of up to 20 literals
+and double negations as well.
 """
 
 from collections.abc import Mapping

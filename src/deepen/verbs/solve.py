@@ -8,7 +8,7 @@ from typing import Any
 
 import tyro
 
-from deepen.config import TaskName
+from deepen.config import GridConfig, TaskName
 from deepen.console import errors_in_one_line, fail, say
 from deepen.reasoner import load, shipped
 from deepen.report import sparkline
@@ -45,7 +45,7 @@ def solve_verb(arguments: Sequence[str]) -> None:
     reasoner = load(command.model or command.task, command.device)
     if reasoner.task.name != command.task:
         fail(f"{command.model} is a model for '{reasoner.task.name}', not for '{command.task}'")
-    question = _question(command)
+    question = _question(command, reasoner.config.grid)
     answer = reasoner.answer(question, steps=command.steps)
     if command.json:
         print(json.dumps({"question": question, **asdict(answer)}))
@@ -54,10 +54,10 @@ def solve_verb(arguments: Sequence[str]) -> None:
     print(f"after each step: {sparkline(answer.trace)}")
 
 
-def _question(command: SolveCommand) -> Any:
-    """The question asked, or an example, which is printed."""
+def _question(command: SolveCommand, measured: GridConfig) -> Any:
+    """The question asked, or an example of those that the model is measured on, which is printed."""
     if command.question is None:
-        example = examples(command.task, difficulty=5)[0]
+        (example,) = examples(command.task, measured.distribution, difficulty=5, num=1)
         say(f"an example of difficulty {example.difficulty}: {json.dumps(example.question)}")
         say(f"the true answer: {'yes' if example.label else 'no'}")
         return example.question
