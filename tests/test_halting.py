@@ -124,4 +124,4 @@ def test_the_longer_it_has_taken_the_stiller_the_state_must_be():
     rule = Convergence(99)
     assert rule.wants_to_stop(before, after, scene, torch.tensor([2, 10])).tolist() == [True, False]
     assert rule.wants_to_stop(before, after, scene, 4).tolist() == [True, True]
-    assert rule.wants_to_stop(before, after, scene, 8).tolist() == [False, False]
+    assert rule.wants_to_stop(before, after, scene, 9).tolist() == [False, False]

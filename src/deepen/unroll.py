@@ -60,8 +60,8 @@ class Convergence:
     """
 
     max_steps: int
-    tolerance: float = 0.32
-    pace: float = 2.0
+    tolerance: float = 0.5
+    pace: float = 2.5
     patience: int = 1
 
     def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
