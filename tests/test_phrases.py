@@ -223,12 +223,18 @@ def test_a_graph_can_be_told_in_sentences():
     assert encoded.num_asking == 1
     names = {}
     said = [(row[0], row[5]) for row in encoded.tokens]
-    pairs = [(question["source"], question["target"]), ("<start>", question["source"]), *question["edges"]]
+    pairs = [(question["source"], question["target"]), *question["edges"]]
     for told, meant in zip(said, pairs, strict=True):
         for number, name in zip(told, meant, strict=True):
             assert names.setdefault(number, name) == name
     assert len(set(names.values())) == len(names)
-    assert min(number for number, name in names.items() if name != "<start>") >= graph.num_words
+    words = [name for number, name in names.items() if number < graph.num_words]
+    assert words == [question["source"]]  # which alone is told by a word instead of a name
+
+
+def test_a_graph_without_edges_can_be_told():
+    encoded = get_task("graph").phrases({"nodes": ["a", "b"], "edges": [], "source": "a", "target": "b"}, 8)
+    assert encoded.tokens.shape == (1, 8)
 
 
 def test_phrases_too_short_for_their_names_are_refused():

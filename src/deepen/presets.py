@@ -231,7 +231,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
             batch=48,
             questions=16,
         ),
-        train=_taught(updates=7_000, steps=(3, 14), slack=2, detached_start=0.5),
+        train=_taught(updates=7_200, steps=(3, 14), slack=2, detached_start=0.5),
         grid=GridConfig(
             distribution="certified-family",
             difficulties=(1, 2, 3, 4, 5),

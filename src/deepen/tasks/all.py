@@ -26,8 +26,8 @@ from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 # How hard a task's questions get in the mixture (as hard as in the published training).
 MIXTURE: dict[Task, int] = {Graph(): 5, Logic(): 8, Family(): 5}
 HARDEST = max(MIXTURE.values())
-LESSONS = {"graph": "cut", "logic": "lessons", "family": "lessons"}
-OFTEN = {"graph": 3, "logic": 2, "family": 5}  # the slower to learn, the more often
+LESSONS = {"graph": "cut", "logic": "long-lessons", "family": "lessons"}
+OFTEN = {"graph": 2, "logic": 3, "family": 5}  # the slower to learn, the more often
 # How many words of other tasks come before the words of each; the number 0 is no word in any.
 BEFORE = dict(zip(MIXTURE, accumulate((task.num_words - 1 for task in MIXTURE), initial=0), strict=False))
 

@@ -101,7 +101,11 @@ class Graph(Task):
         )
 
     def phrases(self, question: Any, words: int) -> Encoded:
-        """A sentence for each edge, "a is the way to b.", and one that says where to start."""
+        """A sentence for each edge, "a is the way to b."; the source is called "start" in all of them.
+
+        Told by its name, and in a sentence of its own which node that is, a model has to find out first what
+        the others' first hop is; whether it ever does hangs on the seed.
+        """
         encoded = self.encode(question)
         assert encoded.query is not None
         return self._told(encoded, [encoded.query[1]], words)
@@ -144,11 +148,11 @@ class Graph(Task):
     def _told(self, encoded: Encoded, targets: Sequence[int], words: int) -> Encoded:
         assert encoded.edges is not None
         assert encoded.query is not None
-        first = len(WORDS)  # of the names
-        source = encoded.query[0] + first
-        facts = [_sentence(start + first, end + first, ".") for start, end in encoded.edges.tolist()]
-        asking = [_sentence(source, target + first, "?") for target in targets]
-        return in_sentences(asking, [_sentence(START, source, "."), *facts], words)
+        called = [len(WORDS) + node for node in range(len(encoded.tokens))]
+        called[encoded.query[0]] = START
+        facts = [_sentence(called[start], called[end], ".") for start, end in encoded.edges.tolist()]
+        asking = [_sentence(START, called[target], "?") for target in targets]
+        return in_sentences(asking, facts, words)
 
     def parse(self, text: str) -> Any:
         return parse_json(text, '{"edges": [["a", "b"], ["b", "c"]], "source": "a", "target": "c"}')
