@@ -8,10 +8,11 @@ between the markers of README.md, from all that has been measured so far.
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from training import is_current, trained
+from training import is_current, model_of, trained
 
 from deepen.config import GridConfig, RunConfig
 from deepen.grid import Cell, Grid, measure, tally
@@ -39,7 +40,6 @@ NEAR = GridConfig(
     num_examples=2_000,
 )
 FAR = (200, 1_000)  # hops: graphs of about 450 and 2,200 nodes, where training has at most 16
-NUM_FAR = {200: 200, 1_000: 50}
 
 
 STRICTER = ("certified-inside", "certified-even")  # families that leave no way around sums
@@ -52,7 +52,8 @@ def cells_at(
 ) -> list[Cell]:
     """Accuracy at some steps; the ceiling is that of who needs a step for each hop."""
     asked = examples(config.task, distribution, difficulty, num=num)
-    found = tally(model, config, asked, max(steps))
+    with Bar(f"measuring {config.run_name}, {distribution} {difficulty}", num) as bar:
+        found = tally(model, config, asked, max(steps), bar.show)
     cells = []
     for t in steps:
         low, high = wilson(found.accuracy(t), num)
@@ -72,13 +73,20 @@ def cells_at(
     return cells
 
 
-def far_cells(model: Model, config: RunConfig) -> list[Cell]:
-    """Accuracy with a third of the steps, one too few, just enough, and a tenth more."""
-    cells = []
-    for hops in FAR:
-        steps = (hops // 3, hops - 1, hops, hops + hops // 10)
-        cells += cells_at(model, config, "certified", hops, NUM_FAR[hops], steps)
-    return cells
+def with_far(one: dict[str, Any], hops: int, runs: Path, num: int) -> dict[str, Any]:
+    """A graph's result, so many hops added: a third of the steps, one too few, just enough, a tenth more."""
+    grid = Grid.model_validate(one["grid"])
+    near = [cell for cell in grid.cells if cell.difficulty != hops]
+    config = RunConfig.model_validate(one["config"])
+    steps = (hops // 3, hops - 1, hops, hops + hops // 10)
+    far = cells_at(model_of(config, runs), config, "certified", hops, num, steps)
+    cells = sorted([*near, *far], key=lambda cell: (cell.difficulty, cell.steps))
+    return {**one, "grid": grid.model_copy(update={"cells": tuple(cells)}).model_dump(mode="json")}
+
+
+def measured_at(one: dict[str, Any], hops: int) -> int:
+    """How many examples of so many hops a result has."""
+    return max((cell["num"] for cell in one["grid"]["cells"] if cell["difficulty"] == hops), default=0)
 
 
 def result(config: RunConfig, runs: Path, num: int) -> dict[str, Any]:
@@ -87,9 +95,7 @@ def result(config: RunConfig, runs: Path, num: int) -> dict[str, Any]:
     wanted = (NEAR if config.task == "graph" else config.grid).model_copy(update={"num_examples": num})
     with Bar(f"measuring {config.run_name}", len(wanted.difficulties) * wanted.num_examples) as bar:
         grid = measure(model, config, wanted, watch=bar.show)
-    if config.task == "graph":
-        grid = grid.model_copy(update={"cells": (*grid.cells, *far_cells(model, config))})
-    else:
+    if config.task != "graph":
         write_atomically(run.grid_file, grid.model_dump_json().encode() + b"\n")
     stricter: dict[str, list[Any]] = {}
     for distribution in STRICTER if config.task == "family" else ():
@@ -178,6 +184,12 @@ def tables(results: list[dict[str, Any]]) -> dict[str, str]:
     return {**found, "stricter": table_of_stricter(family) if family else "Not measured yet."}
 
 
+def in_order(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(
+        results, key=lambda one: (list(TARGETS).index(one["config"]["task"]), one["config"]["seed"])
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("tasks", nargs="*", choices=[[], *TARGETS], metavar="TASK")
@@ -186,18 +198,27 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
-    results = [
-        one for one in stored if is_current(one["config"]["task"], one["config"]["seed"], one["run_id"])
+    found = {
+        one["run_id"]: one
+        for one in stored
+        if is_current(one["config"]["task"], one["config"]["seed"], one["run_id"])
+    }
+    wanted = [
+        get_preset(task, "frontier", seed) for task in options.tasks or TARGETS for seed in options.seeds
     ]
-    for task in options.tasks or TARGETS:
-        for seed in options.seeds:
-            config = get_preset(task, "frontier", seed)
-            if not any(one["run_id"] == config.run_id for one in results):
-                results.append(result(config, options.runs, options.num))
-                results.sort(
-                    key=lambda one: (list(TARGETS).index(one["config"]["task"]), one["config"]["seed"])
-                )
-                write_atomically(STORED, json.dumps(results).encode() + b"\n")
+
+    def keep(one: dict[str, Any]) -> None:
+        found[one["run_id"]] = one
+        write_atomically(STORED, json.dumps(in_order(found.values())).encode() + b"\n")
+
+    for config in wanted:
+        if config.run_id not in found:
+            keep(result(config, options.runs, options.num))
+    for config in wanted:
+        for hops in FAR if config.task == "graph" else ():
+            if measured_at(found[config.run_id], hops) < options.num:
+                keep(with_far(found[config.run_id], hops, options.runs, options.num))
+    results = in_order(found.values())
     for task in ("logic", "family"):  # the picture of graphs is in ../foundation
         if own := _of_task(results, task):
             draw_frontier(Grid.model_validate(own[0]["grid"]), HERE / f"{task}.png")
