@@ -1,142 +1,21 @@
 """The server over real sockets: what it answers, what it refuses, and that nothing accepted is lost."""
 
-import asyncio
 import json
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from functools import partial
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import pytest
 import schemathesis
-import torch
-import uvicorn
-from conftest import ROOT, tiny
 from hypothesis import HealthCheck, Phase, given, settings
+from serving import FAMILY, GRAPH, call, metric, refused, running, untrained, wait_until
 
 import deepen
 from deepen.client import Client, ServerError
-from deepen.engine import ClosedError, Engine, FullError
-from deepen.peers import build
-from deepen.reasoner import Reasoner
-from deepen.serve import make_app
-from deepen.service import EXAMPLES, Limits, Served, Service, open_models
-from deepen.thinkers import Lanes
-
-GRAPH, FAMILY = EXAMPLES["graph"], EXAMPLES["family"]
-
-
-class InLoop:
-    """An engine that ticks in the event loop of the server: no process to wait for."""
-
-    def __init__(self, engine):
-        self.engine, self.slots, self.most_waiting = engine, engine.slots, engine.most_waiting
-        self.is_open, self.has_died, self.ticking = False, False, None
-
-    @property
-    def active(self):
-        return self.engine.active
-
-    def numbers(self):
-        return self.engine.numbers()
-
-    def refusal(self):
-        return FullError(1.0) if self.engine.num_waiting >= self.most_waiting else None
-
-    async def start(self):
-        self.is_open = True
-
-    def submit(self, asks):
-        if not self.is_open:
-            raise ClosedError("closed")
-        self.engine.submit(asks)
-        if self.ticking is None or self.ticking.done():
-            self.ticking = asyncio.create_task(self.tick())
-
-    async def tick(self):
-        while not self.engine.is_idle:
-            self.engine.tick_or_fail()
-            await asyncio.sleep(1e-4)  # as from outside: others have turns in between
-
-    def refuse(self):
-        self.is_open = False
-
-    def abandon(self):
-        self.refuse()
-
-    async def close(self):
-        self.refuse()
-        if self.ticking is not None:
-            await self.ticking
-
-
-def untrained(task, slots=32, most_waiting=256):
-    torch.manual_seed(0)
-    config = tiny(task)
-    reasoner = Reasoner(build(config.model), config)
-    engine = InLoop(Engine(Lanes(reasoner), slots, most_waiting))
-    return Served(name=task, reasoner=reasoner, engine=engine, grid=None)
-
-
-def wait_until(condition, seconds=60):
-    """Look again and again; what never comes fails the test instead of keeping it for ever."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"not within {seconds} seconds"
-        time.sleep(0.01)
-
-
-@contextmanager
-def running(served, key=None, send_buffer=None, **limits):
-    """A server in a thread; yields its address."""
-    service = Service(served, Limits(**limits))
-    app = make_app(service, key)
-    listening = socket.create_server(("127.0.0.1", 0))
-    if send_buffer is not None:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
-    # A daemon: a server that does not stop fails its test, and does not keep the others from ending.
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    address = listening.getsockname()
-    try:
-        wait_until(lambda: server.started or not thread.is_alive())
-        assert server.started, "it did not start"
-        yield address
-    finally:
-        server.should_exit = True
-        thread.join(timeout=60)
-        if thread.is_alive():
-            service.abandon()
-            pytest.fail("the server does not stop")
-
-
-def call(address, body, method="POST", path="/v1/answer", headers=None):
-    """Status, headers and content; JSON where it is JSON."""
-    connection = HTTPConnection(*address, timeout=60)
-    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection.request(method, path, data, headers or {})
-    response = connection.getresponse()
-    content = response.read()
-    connection.close()
-    if response.headers.get_content_type() == "application/json":
-        content = json.loads(content)
-    return response.status, response.headers, content
-
-
-def refused(address, body, **rest):
-    status, _, content = call(address, body, **rest)
-    return status, content["error"]["type"], content["error"]["message"]
+from deepen.service import open_models
 
 
 @pytest.fixture(scope="module")
@@ -264,11 +143,6 @@ def test_other_pages(server):
         assert call(server, None, "GET", address.decode())[0] == 200
 
 
-def metric(address, name):
-    text = call(address, None, "GET", "/metrics")[2].decode()
-    return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
-
-
 def test_metrics(server):
     value = partial(metric, server)
     before = value('deepen_steps_total{model="graph"}')
@@ -388,30 +262,6 @@ def test_the_client_hears_that_its_request_is_too_large():
     assert refusal.value.status == 413
 
 
-def test_an_engine_that_dies():
-    with command("--model", "graph") as (process, address, lines):
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        (engine,) = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
-        os.kill(int(engine), signal.SIGKILL)
-        wait_until(lambda: call(address, None, "GET", "/healthz")[0] != 200)
-        assert refused(address, {"question": GRAPH, "steps": 2})[:2] == (503, "closed")
-        assert call(address, None, "GET", "/readyz")[0] == 503
-    (line,) = [json.loads(line) for line in lines if "has ended" in line]
-    assert (line["level"], line["model"], line["exit"]) == ("error", "graph", -signal.SIGKILL)
-
-
-def test_a_second_signal_means_at_once():
-    with command("--limits.steps", "1000000") as (process, address, _):
-        body = {"questions": [GRAPH] * 8, "steps": 10**6}
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(call, address, body).add_done_callback(lambda done: done.exception())
-            wait_until(lambda: metric(address, 'deepen_active_slots{model="graph"}') == 8)
-            process.send_signal(signal.SIGTERM)
-            wait_until(lambda: not is_ready(address))  # else two signals can arrive as one
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=20)
-
-
 def test_a_slow_or_torn_request():
     with running([untrained("logic")], body_seconds=0.3) as address:
         head = b"POST /v1/answer HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n"
@@ -452,175 +302,3 @@ def test_the_interface_is_as_documented():
                 )
 
             check()
-
-
-def test_the_client(server, tmp_path):
-    host, port = server
-    client = Client(f"http://{host}:{port}/")
-    assert [one["name"] for one in client.models()] == ["graph", "logic"]
-    expected = deepen.load("graph").answer(GRAPH, steps=6)
-    answer = client.answer(GRAPH, 6, model="graph")
-    assert (answer.label, answer.steps) == (expected.label, expected.steps)
-    assert answer.trace == pytest.approx(expected.trace, abs=1e-5)
-    assert [step for step, _ in client.stream(GRAPH, 4, model="graph")] == [1, 2, 3, 4]
-    assert client.answer_many([GRAPH] * 2, model="graph", trace=False)[1].trace == []
-    assert client.answer(GRAPH, 100, model="graph", halt=True).steps < 100
-    with pytest.raises(deepen.QuestionError, match="a logic question is a string"):
-        client.answer(GRAPH, 6, model="logic")
-    with pytest.raises(ServerError, match="no model 'x' here") as error:
-        client.answer(GRAPH, 6, model="x")
-    assert error.value.status == 404
-
-
-def test_the_client_tries_again():
-    tries = []
-
-    class Busy(BaseHTTPRequestHandler):
-        def do_GET(self):
-            tries.append(self.path)
-            if len(tries) == 1:
-                return  # the connection just ends
-            self.send_response(429 if len(tries) == 2 else 200)
-            self.send_header("Retry-After", "0.01")
-            self.end_headers()
-            self.wfile.write(b'{"models": []}' if len(tries) > 2 else b"?")
-
-        def log_message(self, *arguments):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Busy) as busy:
-        thread = threading.Thread(target=busy.serve_forever)
-        thread.start()
-        url = f"http://127.0.0.1:{busy.server_port}"
-        assert Client(url).models() == []
-        assert len(tries) == 3
-        tries.clear()
-        with pytest.raises(ServerError, match="no answer from"):
-            Client(url, retries=0).models()
-        busy.shutdown()
-        thread.join()
-    with pytest.raises(ServerError, match="no answer from") as error:
-        Client(url, retries=0).models()
-    assert error.value.status is None
-
-
-def test_a_stream_that_breaks_off_is_no_answer():
-    class Torn(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'event: step\ndata: {"question": 0, "step": 1, "probability": 0.5}\n\n')
-
-        def log_message(self, *arguments):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Torn) as torn:
-        thread = threading.Thread(target=torn.handle_request)
-        thread.start()
-        stream = Client(f"http://127.0.0.1:{torn.server_port}").stream(GRAPH, 3)
-        assert next(stream) == (1, 0.5)
-        with pytest.raises(ServerError, match="broke off"):
-            next(stream)
-        thread.join()
-
-
-def is_ready(address):
-    try:
-        return call(address, None, "GET", "/readyz")[0] == 200
-    except OSError:
-        return False
-
-
-@contextmanager
-def command(*arguments, **environment):
-    """`deepen serve` as a user starts it; yields the process, the address and what it writes."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "deepen", "serve", "--port", "0", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )
-    lines = []
-    reader = threading.Thread(target=lambda: lines.extend(process.stderr), daemon=True)
-    reader.start()
-    try:
-        serving = re.compile(r"on http://([\d.]+):(\d+)$", re.MULTILINE)
-        wait_until(lambda: process.poll() is not None or serving.search("".join(lines)))
-        found = serving.search("".join(lines))
-        assert found, f"it did not start: {lines}"
-        address = found[1], int(found[2])
-        wait_until(lambda: is_ready(address))
-        yield process, address, lines
-    finally:
-        process.kill()
-        process.wait()
-        reader.join(timeout=60)
-        assert not reader.is_alive(), "someone else holds on to its output: an engine outlives its server"
-        process.stderr.close()
-
-
-def test_sigterm_finishes_what_was_accepted(tmp_path):
-    with command("--model", "graph", "--slots", "4", "--limits.steps", "100000") as (process, address, lines):
-        body = {"questions": [GRAPH] * 8, "steps": 1000}
-        with ThreadPoolExecutor(4) as pool:
-            waiting = [pool.submit(call, address, body) for _ in range(4)]
-            wait_until(lambda: metric(address, 'deepen_active_slots{model="graph"}') == 3)
-            process.send_signal(signal.SIGTERM)
-            wait_until(lambda: not is_ready(address))  # until the signal has arrived
-            with suppress(OSError):  # half a second later nobody listens any more
-                assert call(address, body)[0] == 503
-            for one in waiting:
-                status, _, content = one.result()
-                assert status == 200
-                assert [answer["label"] for answer in content["answers"]] == [True] * 8
-        assert process.wait(timeout=30) in (0, -signal.SIGTERM)
-        with pytest.raises(OSError, match="refused"):
-            call(address, body)
-    requests = [json.loads(line) for line in lines if '"event": "request"' in line]
-    assert {"model": "graph", "questions": 8, "steps": 8000}.items() <= requests[-1].items()
-    assert not any("source" in line for line in lines), "questions are not logged"
-
-
-def test_the_key_comes_from_a_file_or_the_environment(tmp_path):
-    file = tmp_path / "key"
-    file.write_text("secret\n")
-    with command("--api-key-file", str(file), "--log-questions") as (_, address, lines):
-        assert call(address, {"question": GRAPH, "steps": 2})[0] == 401
-        assert (
-            call(address, {"question": GRAPH, "steps": 2}, headers={"Authorization": "Bearer secret"})[0]
-            == 200
-        )
-        wait_until(lambda: any('"source": "d"' in line for line in lines))
-    with command(DEEPEN_API_KEY="other") as (_, address, _):
-        assert (
-            call(address, {"question": GRAPH, "steps": 2}, headers={"Authorization": "Bearer other"})[0]
-            == 200
-        )
-        assert call(address, {"question": GRAPH, "steps": 2})[0] == 401
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["--model", "nothing"], "no run folder or weights file 'nothing'"),
-        (["--slots", "1"], "at least 2 slots"),
-        (["--threads", "0"], "--threads must be at least 1"),
-        (["--most-waiting", "-5"], "--most-waiting must be at least 1"),
-        (["--port", "70000"], "--port must be between 0 and 65535"),
-        (["--host", "203.0.113.1"], "cannot listen on 203.0.113.1, port 8000"),
-        (["--limits.steps", "0"], "greater than or equal to 1"),
-        (["--model", "graph", "graph"], "two models are called 'graph'"),
-        (["--api-key-file", "/dev/null"], "is empty"),
-    ],
-)
-def test_bad_input_of_serve(arguments, why, capsys):
-    from deepen.__main__ import main
-
-    threads = torch.get_num_threads()
-    with pytest.raises(SystemExit) as ended:
-        main(["serve", *arguments])
-    torch.set_num_threads(threads)
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert why in line
