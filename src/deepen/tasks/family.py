@@ -15,7 +15,8 @@ chains still gives away (a sum may leave the claim out of reach) is `chance_afte
 `certified-inside` the chains go on before the first person that is asked about. In `certified-even` twins
 are two generations apart, so that telling odd from even sums does not help.
 
-`lessons`, to train on, has decoy chains that drift, and often fewer facts.
+`lessons`, to train on, has decoy chains that drift, and often fewer facts; in `plain-lessons` one text in
+four is a chain of people and hardly anything else.
 """
 
 import re
@@ -37,6 +38,7 @@ from deepen.tasks.family_samplers import (
     sample_certified,
     sample_lesson,
     sample_paper,
+    sample_plain_lesson,
 )
 from deepen.tasks.task import Example, QuestionError, Sampler, Task, in_sentences, parse_json
 
@@ -67,6 +69,7 @@ class Family(Task):
             "certified-inside": partial(sample_certified, inside=True),
             "certified-even": partial(sample_certified, apart=2),
             "lessons": sample_lesson,
+            "plain-lessons": sample_plain_lesson,
         }
 
     def verify(self, question: Any) -> bool:
@@ -160,7 +163,7 @@ class Family(Task):
     def _numbered(self, question: Any) -> tuple[list[list[int]], list[int]]:
         """The facts and the query, each as the ids of its words."""
         if not isinstance(question, Mapping) or set(question) != {"facts", "query"}:
-            got = sorted(question) if isinstance(question, Mapping) else type(question).__name__
+            got = sorted(map(str, question)) if isinstance(question, Mapping) else type(question).__name__
             raise QuestionError(f"a family question is a mapping with 'facts' and 'query', got {got}")
         facts, query = question["facts"], question["query"]
         if not isinstance(facts, list | tuple) or not facts:
