@@ -1,16 +1,22 @@
 """What the scripts of this folder share: a config trained to the end, or found shipped or among the weights
 kept here; whether a stored result is one of today's presets."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shutil import copyfile
 
+from deepen.batches import collate, encode
 from deepen.config import RunConfig
 from deepen.model import Model
 from deepen.presets import get_preset
 from deepen.progress import Bar
 from deepen.reasoner import shipped
 from deepen.runs import Run, load_model
+from deepen.shapes import Batch
+from deepen.tasks import Example, get_task
 from deepen.train import train
+
+AT_ONCE = 50  # questions in one batch
 
 WEIGHTS = Path(__file__).parent / "weights"
 """Of presets and seeds that are not shipped, so that what is measured here can be measured again."""
@@ -36,6 +42,16 @@ def model_of(config: RunConfig, runs: Path) -> Model:
         WEIGHTS.mkdir(exist_ok=True)
         copyfile(run.weights_file, kept)
     return load_model(kept)[0]
+
+
+def batches_of(config: RunConfig, asked: Sequence[Example]) -> Iterator[tuple[range, Batch]]:
+    """All questions in order, each batch with their places; graphs with all their nodes, as they are told."""
+    task = get_task(config.task)
+    for first in range(0, len(asked), AT_ONCE):
+        some = asked[first : first + AT_ONCE]
+        encoded = [encode(task, one.question, config.model.perception) for one in some]
+        batch = collate(encoded, [one.label for one in some], whole=True)
+        yield range(first, first + len(some)), batch
 
 
 def is_current(task: str, seed: int, run_id: str) -> bool:

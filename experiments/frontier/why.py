@@ -8,7 +8,7 @@ a short run for every ingredient left out. Writes why.json, why.png and the tabl
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from training import model_of, trained
+from training import batches_of, model_of, trained
 
-from deepen.batches import collate, encode
 from deepen.config import RunConfig, changed
 from deepen.grid import tally
 from deepen.model import Model
@@ -33,7 +32,6 @@ STORED = HERE / "why.json"
 NUM = 200
 SEEDS = (0, 1, 2)
 DIFFICULTIES = {"graph": (2, 5, 12, 24), "logic": (2, 8, 14, 20), "family": (2, 5, 9)}
-HARDEST = {"graph": 5, "logic": 8, "family": 5}
 SHORT: dict[str, dict[str, Any]] = {  # what an ablation trains instead of the preset
     "graph": {},
     "logic": {"train__updates": 1_500, "data__batch": 32},
@@ -74,12 +72,6 @@ INGREDIENTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-def batch_of(config: RunConfig, asked: Sequence[Example]) -> Batch:
-    task = get_task(config.task)
-    encoded = [encode(task, one.question, config.model.perception) for one in asked]
-    return collate(encoded, [one.label for one in asked], whole=True)
-
-
 def think(model: Model, batch: Batch, start: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
     """The last state, and (questions, T) whether the answer is right after each step."""
     step, scene = model.begin(batch)
@@ -99,8 +91,7 @@ def two_starts(model: Model, config: RunConfig) -> list[dict[str, Any]]:
     for difficulty in DIFFICULTIES[config.task]:
         asked = examples(config.task, "certified", difficulty, num=NUM)
         distances, sizes, agree, right = [], [], [], []
-        for place in range(0, NUM, 50):
-            batch = batch_of(config, asked[place : place + 50])
+        for _, batch in batches_of(config, asked):
             most = 3 * difficulty + 16
             usual, correct = think(model, batch, None, most)
             noise = torch.randn_like(usual) * usual.std()
@@ -146,7 +137,7 @@ def news(model: Model, config: RunConfig) -> list[dict[str, Any]]:
         most = 3 * difficulty + 16
         taken = []
         for before, after in with_news(config, difficulty):
-            old, new = (batch_of(config, [one]) for one in (before, after))
+            old, new = (next(batches_of(config, [one]))[1] for one in (before, after))
             settled, known = think(model, old, None, most)
             if not known[0, -1]:
                 continue
