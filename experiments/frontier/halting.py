@@ -7,7 +7,6 @@ keeps the answer after each step and who would have stopped there; a rule is the
 Writes halting.json, halting.png and the table between the markers of README.md.
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from training import batches_of, is_current, model_of, trained
+from training import batches_of, is_current, model_of, one_of, parser_of, trained
 
 from deepen.config import RunConfig, changed
 from deepen.halting import LearnedHalting, fit_head
@@ -275,12 +274,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("tasks", nargs="*", choices=[[], *DIFFICULTIES], metavar="TASK")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--num", type=int, default=700, help="examples a cell and seed")
+    parser = parser_of(__doc__ or "", num=700)
+    parser.add_argument("tasks", nargs="*", type=one_of(DIFFICULTIES), metavar="TASK")
     parser.add_argument("--act", action="store_true", help="train and measure ACT as well, one seed a task")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
     as_now = (None, settings(Convergence(1)))

@@ -6,7 +6,6 @@ Every answer is held against the task's verifier. What was measured of a checkpo
 more is measured again. Writes limits.json and the table in README.md.
 """
 
-import argparse
 import json
 import re
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from statistics import mean
 from typing import Any
 
 import networkx as nx
+from training import one_of, parser_of
 
 from deepen.progress import Bar
 from deepen.reasoner import load
@@ -224,9 +224,8 @@ def tables(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("tasks", nargs="*", choices=[[], *QUESTIONS], metavar="TASK")
-    parser.add_argument("--num", type=int, default=400, help="questions of each kind")
+    parser = parser_of(__doc__ or "", num=400, seeds=False)
+    parser.add_argument("tasks", nargs="*", type=one_of(QUESTIONS), metavar="TASK")
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
     shipped_now = {task: load(task).config.run_id for task in QUESTIONS}

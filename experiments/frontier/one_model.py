@@ -5,7 +5,6 @@
 Trains what is missing. Writes one_model.json and the tables between the markers of README.md.
 """
 
-import argparse
 import json
 from copy import deepcopy
 from pathlib import Path
@@ -13,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 import torch
-from training import is_current, model_of
+from training import is_current, model_of, parser_of
 
 from deepen.config import RunConfig
 from deepen.grid import tally
@@ -129,10 +128,7 @@ def tables(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--num", type=int, default=700, help="examples a cell and seed")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser = parser_of(__doc__ or "", num=700)
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
     rows = [row for row in stored if is_current(row["model"], row["seed"], row["run_id"])]

@@ -6,13 +6,12 @@ Finished runs are reused, torn ones resumed. Writes specialists.json, one pictur
 between the markers of README.md, from all that has been measured so far.
 """
 
-import argparse
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from training import is_current, model_of, trained
+from training import is_current, model_of, one_of, parser_of, trained
 
 from deepen.config import GridConfig, RunConfig
 from deepen.grid import Cell, Grid, measure, tally
@@ -191,11 +190,8 @@ def in_order(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("tasks", nargs="*", choices=[[], *TARGETS], metavar="TASK")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--num", type=int, default=700, help="examples a cell and seed")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser = parser_of(__doc__ or "", num=700)
+    parser.add_argument("tasks", nargs="*", type=one_of(TARGETS), metavar="TASK")
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
     found = {

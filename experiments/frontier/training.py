@@ -1,7 +1,8 @@
-"""What the scripts of this folder share: a config trained to the end, or found shipped or among the weights
-kept here; whether a stored result is one of today's presets."""
+"""What the scripts of this folder share: their options; a config trained to the end, or found shipped or
+among the weights kept here; whether a stored result is one of today's presets."""
 
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser, ArgumentTypeError, RawTextHelpFormatter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from shutil import copyfile
 
@@ -20,6 +21,37 @@ AT_ONCE = 50  # questions in one batch
 
 WEIGHTS = Path(__file__).parent / "weights"
 """Of presets and seeds that are not shipped, so that what is measured here can be measured again."""
+
+
+def parser_of(about: str, num: int | None = None, seeds: bool = True) -> ArgumentParser:
+    """Options that several scripts have; `num` is the usual number of examples."""
+    parser = ArgumentParser(description=about, formatter_class=RawTextHelpFormatter)
+    if seeds:
+        parser.add_argument("--seeds", nargs="+", type=at_least(0), default=[0, 1, 2])
+        parser.add_argument("--runs", type=Path, default=Path("runs"))
+    if num is not None:
+        parser.add_argument("--num", type=at_least(1), default=num, help="examples a cell and seed")
+    return parser
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise ArgumentTypeError(f"expected a number of at least {least}, got '{text}'")
+        return int(text)
+
+    return read
+
+
+def one_of(names: Collection[str]) -> Callable[[str], str]:
+    """For options that may be left out, whose `choices` argparse would hold against the empty list."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise ArgumentTypeError(f"'{text}' is none of {', '.join(names)}")
+        return text
+
+    return read
 
 
 def trained(config: RunConfig, runs: Path) -> tuple[Model, Run]:

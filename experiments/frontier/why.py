@@ -6,7 +6,6 @@
 a short run for every ingredient left out. Writes why.json, why.png and the tables in README.md.
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from training import batches_of, model_of, trained
+from training import batches_of, model_of, one_of, parser_of, trained
 
 from deepen.config import RunConfig, changed
 from deepen.grid import tally
@@ -294,12 +293,10 @@ def only_current(stored: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     parts: dict[str, Callable[[Model, RunConfig], Any]] = {"starts": two_starts, "news": news}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = parser_of(__doc__ or "")
     chosen = (*parts, "ablation")
-    parser.add_argument("parts", nargs="*", choices=[[], *chosen], metavar="PART", help=", ".join(chosen))
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("parts", nargs="*", type=one_of(chosen), metavar="PART", help=", ".join(chosen))
     parser.add_argument("--tasks", nargs="+", choices=list(DIFFICULTIES), default=list(DIFFICULTIES))
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
     options = parser.parse_args()
     wanted = options.parts or chosen
     stored = only_current(json.loads(STORED.read_text())) if STORED.exists() else {}
