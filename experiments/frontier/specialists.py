@@ -73,11 +73,11 @@ def cells_at(
 
 
 def with_far(one: dict[str, Any], hops: int, runs: Path, num: int) -> dict[str, Any]:
-    """A graph's result, so many hops added: a third of the steps, one too few, just enough, a tenth more."""
+    """A graph's result, so many hops added: a third of the steps, one too few, just enough."""
     grid = Grid.model_validate(one["grid"])
     near = [cell for cell in grid.cells if cell.difficulty != hops]
     config = RunConfig.model_validate(one["config"])
-    steps = (hops // 3, hops - 1, hops, hops + hops // 10)
+    steps = (hops // 3, hops - 1, hops)
     far = cells_at(model_of(config, runs), config, "certified", hops, num, steps)
     cells = sorted([*near, *far], key=lambda cell: (cell.difficulty, cell.steps))
     return {**one, "grid": grid.model_copy(update={"cells": tuple(cells)}).model_dump(mode="json")}

@@ -162,7 +162,7 @@ def frontier_logic(seed: int = 0) -> RunConfig:
             core=READER,
         ),
         data=DataConfig(
-            distribution="mixed-lessons", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
+            distribution="long-lessons", difficulties=(1, 8), curriculum=0.1, train_set=None, questions=20
         ),
         train=_taught(updates=4_500, steps=(2, 14), slack=1),
         grid=GridConfig(
@@ -188,7 +188,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             tells=True,
         ),
         data=DataConfig(
-            distribution="plain-lessons",
+            distribution="lessons",
             difficulties=(1, 5),
             curriculum=0.2,
             train_set=None,

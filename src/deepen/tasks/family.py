@@ -15,8 +15,7 @@ chains still gives away (a sum may leave the claim out of reach) is `chance_afte
 `certified-inside` the chains go on before the first person that is asked about. In `certified-even` twins
 are two generations apart, so that telling odd from even sums does not help.
 
-`lessons`, to train on, has decoy chains that drift, and often fewer facts; in `plain-lessons` one text in
-four is a chain of people and hardly anything else.
+`lessons`, to train on, has decoy chains that drift, and often fewer facts.
 """
 
 import re
@@ -38,7 +37,6 @@ from deepen.tasks.family_samplers import (
     sample_certified,
     sample_lesson,
     sample_paper,
-    sample_plain_lesson,
 )
 from deepen.tasks.task import Example, QuestionError, Sampler, Task, in_sentences, parse_json
 
@@ -69,7 +67,6 @@ class Family(Task):
             "certified-inside": partial(sample_certified, inside=True),
             "certified-even": partial(sample_certified, apart=2),
             "lessons": sample_lesson,
-            "plain-lessons": sample_plain_lesson,
         }
 
     def verify(self, question: Any) -> bool:

@@ -126,31 +126,6 @@ def sample_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Exam
     return replace(example, question={**example.question, "facts": facts}, certificate=None)
 
 
-def sample_plain_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """One in four is what people would ask: a chain that goes far in few hops, and hardly anything else."""
-    if rng.random() >= 1 / 4:
-        return sample_lesson(rng, depth, positive, split)
-    if rng.random() < 0.5:
-        num_up = rng.randint(0, depth)
-        hops = [1] * num_up + [-1] * (depth - num_up)
-    else:
-        hops = _drifting(rng, depth)
-    num_others = rng.randint(0, 4)
-    names = rng.sample(NAMES + MORE_NAMES, depth + 1 + 2 * num_others)
-    chain, others = names[: depth + 1], names[depth + 1 :]
-    told = [(*pair, hop) for pair, hop in zip(pairwise(chain), hops, strict=True)]
-    told += [(*pair, rng.choice(CERTIFIED_HOPS)) for pair in zip(others[::2], others[1::2], strict=True)]
-    rng.shuffle(told)
-    right = sum(hops)
-    wrong = [claim for claim in range(right - 4, right + 5) if claim != right and claim in WORDS]
-    claim = right if positive else rng.choice(wrong)
-    question = {
-        "facts": [_sentence(first, WORDS[hop], second) for first, second, hop in told],
-        "query": _sentence(chain[0], WORDS[claim], chain[-1]),
-    }
-    return Example(question=question, label=positive, difficulty=depth)
-
-
 def _drifting(rng: Random, length: int) -> list[int]:
     """Hops of one direction or of any, and from some hop on of another; often one that leaps.
 

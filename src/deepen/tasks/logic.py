@@ -23,13 +23,7 @@ from typing import Any
 import numpy as np
 
 from deepen.shapes import Encoded, Lesson
-from deepen.tasks.logic_samplers import (
-    sample_certified,
-    sample_lesson,
-    sample_long_lesson,
-    sample_mixed_lesson,
-    sample_paper,
-)
+from deepen.tasks.logic_samplers import sample_certified, sample_lesson, sample_long_lesson, sample_paper
 from deepen.tasks.task import Example, QuestionError, Sampler, Task
 
 TOKENS = ("<pad>", "<cls>", "T", "F", "!", "&", "|", "(", ")")
@@ -50,7 +44,6 @@ class Logic(Task):
             "certified": sample_certified,
             "lessons": sample_lesson,
             "long-lessons": sample_long_lesson,
-            "mixed-lessons": sample_mixed_lesson,
         }
 
     def verify(self, question: Any) -> bool:

@@ -13,23 +13,22 @@ Terms = list[bool]
 """An expression without outer parentheses: the values of the conjunctions that are OR-ed together."""
 
 
-def sample_paper(rng: Random, depth: int, positive: bool, split: Split, rows: float = 0.0) -> Example:
-    """The published generator; labels fall as they fall (`positive` is not used). For `rows` see below."""
+def sample_paper(rng: Random, depth: int, positive: bool, split: Split) -> Example:
+    """The published generator; labels fall as they fall (`positive` is not used)."""
     shortest = 4 * depth + 1  # each level adds two parentheses, an operator and a literal
     for _ in range(MAX_TRIES if shortest <= MAX_CHARACTERS else 0):
-        text, terms = _expression(rng, depth, rows)
+        text, terms = _expression(rng, depth)
         if len(text) <= MAX_CHARACTERS:
             return Example(question=text, label=any(terms), difficulty=depth)
     raise ValueError(f"no expression of depth {depth} in {MAX_CHARACTERS} characters: choose a smaller depth")
 
 
-def _expression(rng: Random, depth: int, rows: float = 0.0) -> tuple[str, Terms]:
-    """`rows` is the share of atoms that are rows of literals instead of one or two."""
+def _expression(rng: Random, depth: int) -> tuple[str, Terms]:
     if depth == 0:
-        return _row(rng) if rows and rng.random() < rows else _atom(rng)
+        return _atom(rng)
     shallower = range(depth)
     (other_depth,) = rng.choices(shallower, weights=[2 ** (depth - 1 - k) for k in shallower])
-    deep, other = _expression(rng, depth - 1, rows), _expression(rng, other_depth, rows)
+    deep, other = _expression(rng, depth - 1), _expression(rng, other_depth)
     text, terms = _join(rng, deep, other)
     if rng.random() < 0.25:
         return f"!({text})", [not any(terms)]
@@ -44,15 +43,6 @@ def _atom(rng: Random) -> tuple[str, Terms]:
         text, (value,) = _literal(rng)
         return f"!{text}", [not value]
     return _join(rng, _literal(rng), _literal(rng))
-
-
-def _row(rng: Random) -> tuple[str, Terms]:
-    """Up to six literals side by side, some negated; AND and OR as they fall."""
-    row = _atom(rng)
-    for _ in range(rng.randint(1, 4)):
-        text, (value,) = _literal(rng)
-        row = _join(rng, row, (text, [value]) if rng.random() < 0.6 else (f"!{text}", [not value]))
-    return row
 
 
 def _literal(rng: Random) -> tuple[str, Terms]:
@@ -71,14 +61,11 @@ def sample_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Exam
     """Half of them certified, half as published; of the shallowest some without any parentheses."""
     if rng.random() < 0.5:
         return replace(sample_certified(rng, depth, positive, split), certificate=None)
-    return _perhaps_bare(rng, sample_paper(rng, depth, positive, split))
-
-
-def _perhaps_bare(rng: Random, example: Example) -> Example:
-    """Half of the shallowest without their parentheses."""
-    inside = example.question[1:-1]
-    if example.difficulty == 1 and rng.random() < 0.5 and example.question[0] == "(" and "(" not in inside:
-        return replace(example, question=inside)
+    example = sample_paper(rng, depth, positive, split)
+    if depth == 1 and rng.random() < 0.5 and example.question.startswith("("):
+        inside = example.question[1:-1]
+        if "(" not in inside:
+            return replace(example, question=inside)
     return example
 
 
@@ -95,13 +82,6 @@ def sample_long_lesson(rng: Random, depth: int, positive: bool, split: Split) ->
         )
         example = replace(example, question="".join(symbols))
     return example
-
-
-def sample_mixed_lesson(rng: Random, depth: int, positive: bool, split: Split) -> Example:
-    """A quarter of them with rows in which AND and OR are mixed, which no other lesson has."""
-    if rng.random() < 0.25:
-        return _perhaps_bare(rng, sample_paper(rng, depth, positive, split, rows=0.4))
-    return sample_long_lesson(rng, depth, positive, split)
 
 
 def sample_certified(rng: Random, depth: int, positive: bool, split: Split, long: float = 0.0) -> Example:
