@@ -61,6 +61,7 @@ def test_the_run_id_follows_what_changes_the_weights():
     assert changed(config, seed=1).run_id != config.run_id
     assert changed(config, model__core__state_noise=0.1).run_id != config.run_id
     assert changed(config, grid__num_examples=7).run_id == config.run_id
+    assert changed(config, model__halting_pace=1.0).run_id == config.run_id
 
 
 def test_frontier_is_trained_inside_its_promised_range():

@@ -7,6 +7,7 @@ import deepen
 from deepen.batches import collate
 from deepen.config import changed
 from deepen.halting import HaltingHead, LearnedHalting, _summary, fit_head
+from deepen.peers import build
 from deepen.shapes import Scene, State
 from deepen.unroll import AnswerConvergence, Convergence, unroll
 
@@ -36,7 +37,7 @@ def test_a_gate_that_is_almost_closed_does_not_look_settled():
         return go
 
     scene = scene_of(torch.tensor([0.0, 10.0, 0.0, 0.0]).expand(1, 3, 4))
-    rule = Convergence(200)
+    rule = Convergence(200, 2.5)
     honest = unroll(step(0.1), read_first, scene, rule).num_steps.item()
     naive = unroll(step(1.0), read_first, scene, rule).num_steps.item()
     assert naive == rule.patience
@@ -99,6 +100,21 @@ def test_the_shipped_text_models_stop_neither_early_nor_late(task):
         assert depth <= sum(answer.steps for answer in answers) / 40 <= 1.5 * depth + 4
 
 
+def test_a_model_stops_at_the_pace_of_its_own_config():
+    reasoner = deepen.load("logic")
+    batch = collate([reasoner.encode("(!(T&F)|(F&T))")], [True])
+    hurried, slow = (
+        build(changed(reasoner.config, model__halting_pace=pace).model).eval() for pace in (2.5, 0.25)
+    )
+    steps = []
+    for model in (hurried, slow):
+        model.load_state_dict(reasoner.model.state_dict())
+        with torch.no_grad():
+            steps.append(model(batch, model.halting(40)).num_steps.item())
+    assert steps[0] == reasoner.answer("(!(T&F)|(F&T))").steps
+    assert steps[0] + 3 <= steps[1] < 40
+
+
 def test_a_head_learns_when_to_stop_inside_its_range():
     reasoner = deepen.load("graph")
     config = changed(reasoner.config, data__distribution="certified")
@@ -121,7 +137,7 @@ def test_the_longer_it_has_taken_the_stiller_the_state_must_be():
     before = State(hidden=torch.tensor([[[7.2, 0.0], [10.0, 0.0]]]).expand(2, 2, 2))
     after = State(hidden=torch.tensor([[[10.0, 0.0], [10.0, 0.0]]]).expand(2, 2, 2))
     scene = scene_of(after.hidden)
-    rule = Convergence(99)
+    rule = Convergence(99, 2.5)
     assert rule.wants_to_stop(before, after, scene, torch.tensor([2, 10])).tolist() == [True, False]
     assert rule.wants_to_stop(before, after, scene, 4).tolist() == [True, True]
     assert rule.wants_to_stop(before, after, scene, 9).tolist() == [False, False]

@@ -63,7 +63,9 @@ def test_convergence_waits_for_every_position_and_for_its_patience():
         return State(hidden=hidden)
 
     scene = scene_of(torch.tensor([1.0, 2.0])[:, None, None].expand(2, 3, 1))
-    output = unroll(step, read_first, scene, Convergence(50, tolerance=0.01, patience=3), keep=range(1, 51))
+    output = unroll(
+        step, read_first, scene, Convergence(50, 2.5, tolerance=0.01, patience=3), keep=range(1, 51)
+    )
     assert output.num_steps.tolist() == [6, 10]
     assert output.steps == tuple(range(1, 11))
 
@@ -76,7 +78,7 @@ def test_convergence_does_not_look_at_padding():
 
     scene = scene_of(torch.ones(1, 3, 1))
     scene.valid[0, 2] = False
-    assert unroll(step, read_first, scene, Convergence(50, patience=2)).num_steps.item() == 2
+    assert unroll(step, read_first, scene, Convergence(50, 2.5, patience=2)).num_steps.item() == 2
 
 
 def test_convergence_does_not_look_at_what_the_answer_cannot_depend_on():
@@ -89,13 +91,13 @@ def test_convergence_does_not_look_at_what_the_answer_cannot_depend_on():
 
     matters = torch.tensor([[True, True, False], [True, True, True]])
     scene = replace(scene_of(torch.ones(2, 3, 1)), matters=matters)
-    rule = Convergence(30, tolerance=0.01)
+    rule = Convergence(30, 2.5, tolerance=0.01)
     assert unroll(step, read_first, scene, rule).num_steps.tolist() == [1, 30]
 
 
 def test_who_halts_before_any_step_to_keep_has_an_answer_all_the_same():
     scene = scene_of(torch.ones(1, 1, 1))
-    still = Convergence(50, patience=2)
+    still = Convergence(50, 2.5, patience=2)
     output = unroll(lambda state, scene, t, num: state, read_first, scene, still, keep=(40,))
     assert output.steps == ()
     assert output.answer.item() == 1.0
@@ -105,7 +107,7 @@ def test_who_halts_before_any_step_to_keep_has_an_answer_all_the_same():
 def test_who_never_settles_is_cut_off():
     scene = scene_of(torch.ones(1, 1, 1))
     output = unroll(
-        lambda state, scene, t, num: State(hidden=-state.hidden), read_first, scene, Convergence(9)
+        lambda state, scene, t, num: State(hidden=-state.hidden), read_first, scene, Convergence(9, 2.5)
     )
     assert output.num_steps.item() == 9
 

@@ -70,7 +70,9 @@ def way(
     return right, wants
 
 
-def settings(rule: Convergence) -> dict[str, float]:
+def settings(task: str) -> dict[str, float]:
+    """Of the state rule, as the task's preset has it."""
+    rule = Convergence(1, get_preset(task, "frontier").model.halting_pace)
     return {"tolerance": rule.tolerance, "pace": rule.pace, "patience": rule.patience}
 
 
@@ -79,8 +81,13 @@ def asked_at(task: str, difficulty: int, num: int) -> list[Example]:
     return examples(task, "certified", difficulty, seed=UNSEEN, num=num)
 
 
+def most_at(difficulty: int) -> int:
+    """No rule is given more steps."""
+    return 2 * difficulty + 16
+
+
 def best_steps(right: Tensor) -> int:
-    """The T that most answers are right after; of several as good, the middle one."""
+    """The T that most answers are right after; of several as good the middle one, the farthest from worse."""
     shares = right.float().mean(dim=0)
     as_good = (shares == shares.max()).nonzero().flatten()
     return int(as_good[len(as_good) // 2]) + 1
@@ -99,10 +106,9 @@ def compare(model: Model, config: RunConfig, num: int, watch: Callable[[int], No
     head = fit_head(model, config)
     found = []
     for place, difficulty in enumerate((*inside, *beyond), start=1):
-        most = 3 * difficulty + 16
-        convergence = model.halting(most)
+        most = most_at(difficulty)
         rules: dict[str, HaltingRule] = {
-            "state": convergence,
+            "state": Convergence(most, config.model.halting_pace),
             "answer": AnswerConvergence(most, model.read),
             "learned head": LearnedHalting(most, head),
         }
@@ -119,7 +125,7 @@ def compare(model: Model, config: RunConfig, num: int, watch: Callable[[int], No
             found.append(
                 {
                     **about(config, difficulty),
-                    "settings": settings(convergence) if name == "state" else None,
+                    "settings": settings(task) if name == "state" else None,
                     "rule": name,
                     "accuracy": right.gather(1, steps[:, None] - 1).float().mean().item(),
                     "steps": steps.float().mean().item(),
@@ -145,7 +151,7 @@ def adaptive(config: RunConfig, runs: Path) -> Model:
         train__detached_start=0.0,
     )
     model, _ = trained(capped, runs)
-    lifted = changed(capped, model__act={"cap": 3 * max(DIFFICULTIES[config.task][1]) + 16})
+    lifted = changed(capped, model__act={"cap": most_at(max(DIFFICULTIES[config.task][1]))})
     without_cap = build(lifted.model)
     without_cap.load_state_dict(model.state_dict())
     return without_cap.eval()
@@ -160,7 +166,7 @@ def measure_adaptive(config: RunConfig, runs: Path, num: int) -> list[dict[str, 
         right, steps = 0, 0.0
         with torch.no_grad():
             for _, batch in batches_of(config, asked_at(config.task, difficulty, num)):
-                output = model(batch, model.halting(3 * difficulty + 16))
+                output = model(batch, model.halting(most_at(difficulty)))
                 right += int(((output.answer > 0) == (batch.labels > 0.5)).sum())
                 steps += float(output.num_steps.sum())
         found.append(
@@ -279,9 +285,12 @@ def main() -> None:
     parser.add_argument("--act", action="store_true", help="train and measure ACT as well, one seed a task")
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
-    as_now = (None, settings(Convergence(1)))
     current = [row for row in stored if is_current(row["task"], row["seed"], row["run_id"])]
-    rows = [row for row in current if row["settings"] in as_now and row.get("examples_seed") == UNSEEN]
+    rows = [
+        row
+        for row in current
+        if row["settings"] in (None, settings(row["task"])) and row.get("examples_seed") == UNSEEN
+    ]
     whole = {(row["task"], row["seed"]) for row in rows if row["rule"] == "state"}
     rows = [row for row in rows if row["rule"] == "ACT" or (row["task"], row["seed"]) in whole]
 

@@ -142,6 +142,10 @@ class ModelConfig(Record):
     tells: bool = False
     """In training it also says which word would have been right to claim, where the task knows: a fuller
     lesson than yes or no (phrases with names only)."""
+    halting_pace: Annotated[float, Field(gt=0)] = 2.5
+    """It stops by itself once no position moves by more than this / t of its size, t steps from the start;
+    less stops later. The trained weights do not hang on it, so the run id does not either (ignored by
+    peers)."""
     stack: StackConfig | None = None
     """Layers instead of a shared step."""
     act: ActConfig | None = None
@@ -306,7 +310,11 @@ class RunConfig(Record):
         Fields left at their defaults are not part of it, so that a new ingredient, absent by default,
         leaves the ids of finished runs as they are. (Hence a default must never change.)
         """
-        described = self.model_dump(mode="json", exclude={"grid", "preset"}, exclude_defaults=True)
+        described = self.model_dump(
+            mode="json",
+            exclude={"grid": True, "preset": True, "model": {"halting_pace"}},
+            exclude_defaults=True,
+        )
         canonical = json.dumps(described, sort_keys=True).encode()
         return hashlib.sha256(canonical).hexdigest()[:8]
 

@@ -82,7 +82,7 @@ class Model(nn.Module, ABC):
 
     def halting(self, most: int) -> HaltingRule:
         """When this model stops by itself, at the latest after `most` steps."""
-        return Convergence(most)
+        return Convergence(most, self.config.halting_pace)
 
     def halting_in_training(self, num_steps: int) -> HaltingRule:
         """When it stops in an update for which T was drawn."""

@@ -186,6 +186,7 @@ def frontier_family(seed: int = 0) -> RunConfig:
             ),
             core=ADDER.model_copy(update={"state_noise": 0.5}),
             tells=True,
+            halting_pace=1.5,  # sums come to rest later than the values of expressions
         ),
         data=DataConfig(
             distribution="lessons",

@@ -60,8 +60,8 @@ class Convergence:
     """
 
     max_steps: int
+    pace: float
     tolerance: float = 0.5
-    pace: float = 2.5
     patience: int = 1
 
     def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
