@@ -19,7 +19,7 @@ import networkx as nx
 from training import one_of, parser_of
 
 from deepen.progress import Bar
-from deepen.reasoner import load
+from deepen.reasoner import Reasoner, load
 from deepen.report import fill_page
 from deepen.runs import write_atomically
 from deepen.stats import wilson
@@ -167,6 +167,11 @@ QUESTIONS: dict[str, dict[str, Make]] = {
 }
 
 
+def of_shipped(reasoner: Reasoner) -> dict[str, Any]:
+    """What a stored row must agree with, so as to be about the model that is shipped now."""
+    return {"run_id": reasoner.config.run_id, "halting_pace": reasoner.config.model.halting_pace}
+
+
 def measured(task: str, num: int) -> list[dict[str, Any]]:
     """Accuracy and both rates of the shipped model on every kind of question."""
     reasoner, rows = load(task), []
@@ -183,7 +188,7 @@ def measured(task: str, num: int) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "task": task,
-                    "run_id": reasoner.config.run_id,
+                    **of_shipped(reasoner),
                     "kind": kind,
                     "accuracy": mean(right),
                     "true_positive_rate": mean(of[True]) if of[True] else None,
@@ -228,8 +233,8 @@ def main() -> None:
     parser.add_argument("tasks", nargs="*", type=one_of(QUESTIONS), metavar="TASK")
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
-    shipped_now = {task: load(task).config.run_id for task in QUESTIONS}
-    rows = [row for row in stored if row["run_id"] == shipped_now[row["task"]]]
+    now = {task: of_shipped(load(task)) for task in QUESTIONS}
+    rows = [row for row in stored if now[row["task"]].items() <= row.items()]
     kept = {row["task"] for row in rows if row["num"] == options.num}
     for task in options.tasks or [task for task in QUESTIONS if task not in kept]:
         rows = [row for row in rows if row["task"] != task] + measured(task, options.num)
