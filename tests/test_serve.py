@@ -54,6 +54,17 @@ def test_the_model_is_found_by_the_form_of_the_question(server):
         assert answer["answers"] == named["answers"]
 
 
+def test_who_knows_all_tasks_is_asked_what_no_other_knows():
+    with running([untrained("all"), untrained("logic")]) as address:
+        for question, model in ((GRAPH, "all"), (FAMILY, "all"), ("T|F", "logic")):
+            answer = call(address, {"question": question, "steps": 2})[2]
+            named = call(address, {"question": question, "steps": 2, "model": model})[2]
+            assert answer["answers"] == named["answers"]
+        assert len(call(address, {"model": "all", "questions": [GRAPH, FAMILY, "T"]})[2]["answers"]) == 3
+        long = {"model": "all", "question": "!" * 512 + "T", "steps": 1}
+        assert refused(address, long)[:2] == (413, "limit")
+
+
 def test_a_stream_has_every_step(server):
     body = {"model": "graph", "questions": [GRAPH, GRAPH], "steps": 4, "stream": True}
     status, headers, content = call(server, body)

@@ -223,6 +223,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
             ),
             core=ADDER,
             tells=True,
+            halting_pace=1.0,  # one for all three; with less patience expressions are cut short
         ),
         data=DataConfig(
             distribution="lessons",

@@ -353,7 +353,7 @@ def _examples(service: Service) -> dict[str, Any]:
     tasks = {name: served.reasoner.config.task for name, served in service.by_name.items()}
     return {
         name: {
-            "summary": f"a {task} question",
+            "summary": f"a question for the model '{name}'",
             "value": {"model": name, "question": EXAMPLES[task], "steps": 12},
         }
         for name, task in tasks.items()

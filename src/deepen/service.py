@@ -34,6 +34,7 @@ EXAMPLES: dict[str, Any] = {
         "query": "Alice is the sibling of Carol",
     },
 }
+EXAMPLES["all"] = EXAMPLES["family"]  # who knows all tasks can be asked about any
 
 
 class Limits(Record):
@@ -218,7 +219,7 @@ class Served:
         halts = request.steps is None if request.halt is None else request.halt
         asks = []
         for place, question in enumerate(questions):
-            check_size(self.reasoner.config.task, question, limits)
+            check_size(question, limits)
             encoded = self.reasoner.encode(question, place)
             asks.append(
                 Ask(
@@ -237,9 +238,9 @@ class Served:
         return min(self.reasoner.limit(request.steps, encoded), limits.steps)
 
 
-def check_size(task: str, question: Any, limits: Limits) -> None:
+def check_size(question: Any, limits: Limits) -> None:
     """Refuse a question that is too large; a malformed one passes, and is refused where it is read."""
-    if task == "logic" and isinstance(question, str):
+    if isinstance(question, str):
         _check("symbols", len(question), limits.symbols)
     if isinstance(question, Mapping):
         for key, most in (("edges", limits.edges), ("nodes", limits.nodes), ("facts", limits.facts)):
@@ -265,19 +266,21 @@ class Service:
         self.limits = limits.model_copy(update={"questions": longest})
 
     def find(self, name: str | None, asked: Sequence[Any] = ()) -> Served:
-        """A model by name; without one, the only one for questions of such a form."""
+        """A model by name; without one, the only one for questions of such a form, or for those of every."""
         known = ", ".join(self.by_name)
         if name is None:
             fitting = list(self.by_name)
             if len(fitting) > 1 and asked:
-                task = task_of(asked[0]).name
-                fitting = [one.name for one in self.by_name.values() if one.reasoner.task.name == task]
+                fitting = self._of_task(task_of(asked[0]).name) or self._of_task("all")
             if len(fitting) != 1:
                 raise UnknownModelError(f"name a 'model': {known}")
             (name,) = fitting
         if name not in self.by_name:
             raise UnknownModelError(f"no model '{name}' here (there is {known})")
         return self.by_name[name]
+
+    def _of_task(self, task: str) -> list[str]:
+        return [name for name, one in self.by_name.items() if one.reasoner.task.name == task]
 
     def models(self) -> ModelsResponse:
         return ModelsResponse(models=[one.record() for one in self.by_name.values()], limits=self.limits)

@@ -39,9 +39,14 @@ async function loadFrontier() {
   }
 }
 
+/** The models of a task, and after them those that know all tasks. */
+function modelsFor(task) {
+  return [task, "all"].flatMap((known) => models.filter((model) => model.task === known));
+}
+
 /** A task without a model says so; one with several lets a person choose. */
 function offerModels(task) {
-  const fitting = models.filter((model) => model.task === task);
+  const fitting = modelsFor(task);
   byId("model-choice").hidden = fitting.length < 2;
   const tab = taskTabs.find((one) => one.task === task);
   byId("model").replaceChildren(...fitting.map(({ name }) => element("option", { value: name }, name)));
@@ -49,7 +54,7 @@ function offerModels(task) {
 }
 
 function modelOf(task) {
-  const fitting = models.filter((model) => model.task === task);
+  const fitting = modelsFor(task);
   const { model } = taskTabs.find((tab) => tab.task === task);
   return fitting.find(({ name }) => name === model) ?? fitting[0] ?? null;
 }
