@@ -107,7 +107,7 @@ def test_more_names_than_the_model_knows_are_refused(tmp_path):
 
 def test_what_is_not_there_cannot_be_loaded(tmp_path):
     with pytest.raises(
-        RunError, match=r"no shipped checkpoint of that name \(shipped: family, graph, logic\)"
+        RunError, match=r"no shipped checkpoint of that name \(shipped: all, family, graph, logic\)"
     ):
         deepen.load("grpah")
     with pytest.raises(RunError, match="no run folder or weights file"):
@@ -122,6 +122,23 @@ def test_loading_is_not_fooled_by_a_checkpoint_for_resuming(tmp_path):
     run = train(tiny("graph", "frontier", train__updates=1), tmp_path)
     with pytest.raises(RunError, match="holds no model to load"):
         deepen.load(run.checkpoint_file)
+
+
+@pytest.mark.parametrize(
+    ("task", "hardest", "further"), [("graph", 5, 12), ("logic", 8, 20), ("family", 5, 9)]
+)
+def test_one_shipped_model_knows_all_tasks(task, hardest, further):
+    """Told to think and left alone; beyond its training range as well; at chance without the steps."""
+    reasoner = deepen.load("all")
+    for difficulty, least in ((2, 59), (hardest, 58), (further, 57)):
+        asked = deepen.examples(task, "certified", difficulty, seed=9, num=60)
+        questions = [one.question for one in asked]
+        for steps in (2 * difficulty + 2, None):
+            answers = reasoner.answer_many(questions, steps)
+            assert sum(answer.label == one.label for answer, one in zip(answers, asked, strict=True)) >= least
+        early = reasoner.answer_many(questions, difficulty // 3 or 1)
+        right = sum(answer.label == one.label for answer, one in zip(early, asked, strict=True))
+        assert difficulty == 2 or 15 <= right <= 45
 
 
 @pytest.mark.parametrize(
@@ -149,13 +166,15 @@ SIMPLE = {
 }
 
 
-def test_the_shipped_logic_model_answers_simple_questions():
-    answers = deepen.load("logic").answer_many(list(SIMPLE))
+@pytest.mark.parametrize("model", ["logic", "all"])
+def test_the_shipped_models_answer_simple_expressions(model):
+    answers = deepen.load(model).answer_many(list(SIMPLE))
     assert [answer.label for answer in answers] == list(SIMPLE.values())
 
 
+@pytest.mark.parametrize("model", ["family", "all"])
 @pytest.mark.parametrize("names", [("Alice", "Bob", "Carol", "David"), ("Zo", "Y2", "W. X", "Vi")])
-def test_the_shipped_family_model_answers_simple_questions(names):
+def test_the_shipped_models_answer_simple_questions_about_families(model, names):
     """About any two people, with any claim: once it took grandparents for siblings, both being even."""
     a, b, c, d = names
     facts = [f"{a} is the parent of {b}", f"{b} is the parent of {c}", f"{c} is the child of {d}"]
@@ -163,9 +182,10 @@ def test_the_shipped_family_model_answers_simple_questions(names):
         (first, WORDS[offset], last) for first, last in permutations(names, 2) for offset in range(-3, 4)
     ]
     questions = [{"facts": facts, "query": "{} is the {} of {}".format(*claim)} for claim in claims]
-    for answer, question in zip(deepen.load("family").answer_many(questions), questions, strict=True):
+    reasoner = deepen.load(model)
+    for answer, question in zip(reasoner.answer_many(questions), questions, strict=True):
         assert answer.label == get_task("family").verify(question), question["query"]
-    assert deepen.load("family").answer({"facts": facts[:1], "query": facts[0]}).label
+    assert reasoner.answer({"facts": facts[:1], "query": facts[0]}).label
 
 
 @pytest.mark.parametrize("distribution", ["certified-inside", "certified-even"])

@@ -28,8 +28,8 @@ from deepen.tasks import examples
 HERE = Path(__file__).parent
 STORED = HERE / "one_model.json"
 DIFFICULTIES = {  # those of the training range, then some beyond it
-    "graph": (1, 2, 3, 4, 5, 8, 12),
-    "logic": (1, 2, 3, 4, 5, 6, 7, 8, 14, 20),
+    "graph": (1, 2, 3, 4, 5, 8, 12, 24, 40),
+    "logic": (1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 32),
     "family": (1, 2, 3, 4, 5, 9, 12),
 }
 HARDEST = {"graph": 5, "logic": 8, "family": 5}

@@ -20,7 +20,7 @@ class SolveCommand:
     """Answer one question; without a question, an example."""
 
     task: tyro.conf.Positional[TaskName]
-    """What the question is about."""
+    """What the question is about; all: any of these, asked of one model that knows them all."""
     question: tyro.conf.Positional[str | None] = None
     """graph: '{"edges": [["a", "b"]], "source": "a", "target": "b"}'; logic: '!(T&F)'; family: 'Ann is the
     parent of Bo. Ann is the parent of Bo?'; - reads it from standard input."""
