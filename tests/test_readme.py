@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from conftest import ROOT
-from test_serve import command as running_command
+from test_serve_command import command as running_command
 
 from deepen.__main__ import main
 
