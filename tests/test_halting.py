@@ -115,6 +115,14 @@ def test_a_model_stops_at_the_pace_of_its_own_config():
     assert steps[0] + 3 <= steps[1] < 40
 
 
+def test_what_the_answer_is_read_from_must_be_stiller_than_the_rest():
+    """A move by .28 of the size: at the first position, which is read, or at the second."""
+    after = State(hidden=torch.full((2, 2, 1), 10.0))
+    before = State(hidden=torch.tensor([[7.2, 10.0], [10.0, 7.2]])[:, :, None])
+    wants = Convergence(99, 3.5).wants_to_stop(before, after, scene_of(after.hidden), 2)
+    assert wants.tolist() == [False, True]
+
+
 def test_a_head_learns_when_to_stop_inside_its_range():
     reasoner = deepen.load("graph")
     config = changed(reasoner.config, data__distribution="certified")
@@ -134,7 +142,7 @@ def test_a_head_learns_when_to_stop_inside_its_range():
 
 def test_the_longer_it_has_taken_the_stiller_the_state_must_be():
     """The same move, by .28 of the size, is still enough after 2 steps and not after 10."""
-    before = State(hidden=torch.tensor([[[7.2, 0.0], [10.0, 0.0]]]).expand(2, 2, 2))
+    before = State(hidden=torch.tensor([[[10.0, 0.0], [7.2, 0.0]]]).expand(2, 2, 2))
     after = State(hidden=torch.tensor([[[10.0, 0.0], [10.0, 0.0]]]).expand(2, 2, 2))
     scene = scene_of(after.hidden)
     rule = Convergence(99, 2.5)

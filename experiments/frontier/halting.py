@@ -73,7 +73,7 @@ def way(
 def settings(task: str) -> dict[str, float]:
     """Of the state rule, as the task's preset has it."""
     rule = Convergence(1, get_preset(task, "frontier").model.halting_pace)
-    return {"tolerance": rule.tolerance, "pace": rule.pace, "patience": rule.patience}
+    return {name: getattr(rule, name) for name in ("pace", "tolerance", "reading", "patience")}
 
 
 def asked_at(task: str, difficulty: int, num: int) -> list[Example]:

@@ -263,7 +263,8 @@ class GraphLane(NodeLane, SharedLane):
             graphs=graphs,
             sharpness=tensors.get("sharpness"),
             valid=torch.ones_like(present[None, :, 0]),
-            read_at=self.like(self.query),
+            # Who has left is still listed, and its nodes may be gone.
+            read_at=self.like(self.query.clip(max=num - 1)),
             recalled=None if recalled is None else recalled[None],
         )
 

@@ -51,7 +51,8 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Convergence:
-    """Until no position's state moves by more than `tolerance` of its own size, nor by more than `pace` / t.
+    """Until no position's state moves by more than `tolerance` of its own size, nor by more than `pace` / t,
+    and those the answer is read from by no more than `reading`.
 
     Only positions count that the answer can depend on, as far as the scene knows them. The longer a question
     has taken, the stiller its state must be: at this pace it would not move by more than `pace` of its size
@@ -61,17 +62,20 @@ class Convergence:
 
     max_steps: int
     pace: float
-    tolerance: float = 0.5
+    tolerance: float = 0.6
+    reading: float = 0.25
     patience: int = 1
 
     def wants_to_stop(self, before: State, after: State, scene: Scene, t: int | Tensor) -> Tensor:
         moved = (after.hidden - before.hidden).norm(dim=-1)
         if after.gate is not None:
             moved = moved / after.gate.mean(dim=-1)
+        size = after.hidden.norm(dim=-1)
         t = torch.as_tensor(t, dtype=moved.dtype, device=moved.device)
         limit = scene.spread((self.pace / t).clamp(max=self.tolerance), moved.shape[1])
-        still = moved <= limit * after.hidden.norm(dim=-1)
-        return scene.everywhere(still if scene.matters is None else still | ~scene.matters)
+        still = moved <= limit * size
+        wants: Tensor = (moved <= self.reading * size)[scene.rows, scene.read_at].all(dim=-1)
+        return wants & scene.everywhere(still if scene.matters is None else still | ~scene.matters)
 
 
 @dataclass(frozen=True)
