@@ -275,7 +275,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         panels[1][column].set_xlabel(get_task(task).difficulty_name)
     panels[0][0].set_ylabel("accuracy")
     panels[1][0].set_ylabel("mean steps")
-    panels[1][0].legend(fontsize=7)
+    every = {label: line for line, label in zip(*panels[1][0].get_legend_handles_labels(), strict=True)}
+    figure.legend(every.values(), every.keys(), loc="outside lower center", ncols=len(every), fontsize=8)
     save_figure(figure, path)
 
 
