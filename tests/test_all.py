@@ -96,7 +96,8 @@ def test_what_is_told_is_told_in_the_words_of_all_tasks():
 
 
 def test_what_is_typed_is_read_by_its_form():
-    assert ALL.parse("!(T & F)") == "!(T & F)"
+    assert ALL.parse("!(T & F)\n") == "!(T & F)\n"
+    assert ALL.parse("t&f") == "t&f"  # whoever reads it names the symbol that is not one
     assert ALL.parse(' {"edges": [[1, 2]], "source": 1, "target": 2}')["source"] == 1
     typed = ALL.parse("Ann is the parent of Bo. Ann is the parent of Bo?")
     assert typed == {"facts": ["Ann is the parent of Bo"], "query": "Ann is the parent of Bo"}

@@ -134,7 +134,8 @@ MISTAKES = [
     (["solve", "graph", '{"edges": [], "source": 1, "target": 2}'], "the graph is empty"),
     (["solve", "graph", '{"edges": [[1, 2]], "source": 1, "target": 3}'], "node 3 is not in the graph"),
     (["solve", "graph", '{"edges": [[1, 2]], "source": 1, "target": 2}', "--steps", "0"], "at least 1"),
-    (["solve", "all", "T"], "no checkpoint for 'all' comes with the package"),
+    (["solve", "all", "(T&F)|G"], "unknown symbol 'G'"),
+    (["solve", "all", "--model", "logic"], "a model for 'logic', not for 'all'"),
     (["solve", "logic", "T", "--model", "graph"], "a model for 'graph', not for 'logic'"),
     (["solve", "graph", "--model", "torn.json"], "not a readable safetensors file"),
 ]
@@ -164,9 +165,9 @@ def test_a_mistake_gets_one_clear_line_and_writes_nothing(arguments, words, insi
 
 
 def test_the_program_itself_ends_with_the_same_line(desk):
-    done = deepen("solve", "all", "T", cwd=desk)
+    done = deepen("solve", "logic", "T&", cwd=desk)
     assert done.returncode == 2
-    assert done.stderr.startswith("deepen: no checkpoint for 'all'")
+    assert done.stderr.startswith("deepen: the expression ends")
     assert done.stderr.count("\n") == 1
 
 

@@ -60,7 +60,12 @@ def test_who_knows_all_tasks_is_asked_what_no_other_knows():
             answer = call(address, {"question": question, "steps": 2})[2]
             named = call(address, {"question": question, "steps": 2, "model": model})[2]
             assert answer["answers"] == named["answers"]
-        assert len(call(address, {"model": "all", "questions": [GRAPH, FAMILY, "T"]})[2]["answers"]) == 3
+        mixed = call(address, {"questions": ["T", GRAPH, FAMILY], "steps": 2})[2]
+        assert (mixed["model"], len(mixed["answers"])) == ("all", 3)
+        wide = {**GRAPH, "edges": [*GRAPH["edges"], *([k, k + 1] for k in range(512))]}
+        found = refused(address, {"model": "all", "question": wide, "steps": 1})
+        assert found[:2] == (413, "limit")
+        assert "phrases" in found[2]
         long = {"model": "all", "question": "!" * 512 + "T", "steps": 1}
         assert refused(address, long)[:2] == (413, "limit")
 

@@ -57,13 +57,18 @@ def without(model: Model, parts: tuple[str, ...]) -> Model:
     return bare
 
 
+def cells_of(config: RunConfig) -> list[tuple[str, int]]:
+    """All tasks and difficulties that a model is asked about."""
+    tasks = DIFFICULTIES if config.task == "all" else [config.task]
+    return [(task, difficulty) for task in tasks for difficulty in DIFFICULTIES[task]]
+
+
 def measured(config: RunConfig, runs: Path, num: int) -> list[dict[str, Any]]:
     """A trained model on all its tasks; of the one model also with parts switched off, within the range."""
     model = model_of(config, runs)
     about = {"model": config.task, "seed": config.seed, "run_id": config.run_id}
     rows = []
-    tasks = DIFFICULTIES if config.task == "all" else [config.task]
-    cells = [(task, difficulty) for task in tasks for difficulty in DIFFICULTIES[task]]
+    cells = cells_of(config)
     with Bar(f"measuring {config.run_name}", len(cells)) as bar:
         for place, (task, difficulty) in enumerate(cells, start=1):
             for use, parts in USES.items():
@@ -135,8 +140,10 @@ def main() -> None:
     for task in (*DIFFICULTIES, "all"):
         for seed in options.seeds:
             config = get_preset(task, "frontier", seed)
-            if not any(row["run_id"] == config.run_id for row in rows):
-                rows += measured(config, options.runs, options.num)
+            own = [row for row in rows if row["run_id"] == config.run_id]
+            whole = {(row["task"], row["difficulty"], row["num"]) for row in own if row["use"] == "whole"}
+            if whole != {(*cell, options.num) for cell in cells_of(config)}:
+                rows = [row for row in rows if row not in own] + measured(config, options.runs, options.num)
                 write_atomically(STORED, json.dumps(rows).encode() + b"\n")
     fill_page(HERE / "README.md", tables(rows))
 

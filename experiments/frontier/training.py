@@ -30,7 +30,7 @@ def parser_of(about: str, num: int | None = None, seeds: bool = True) -> Argumen
         parser.add_argument("--seeds", nargs="+", type=at_least(0), default=[0, 1, 2])
         parser.add_argument("--runs", type=Path, default=Path("runs"))
     if num is not None:
-        parser.add_argument("--num", type=at_least(1), default=num, help="examples a cell and seed")
+        parser.add_argument("--num", type=at_least(1), default=num, help="how many examples each time")
     return parser
 
 

@@ -143,9 +143,9 @@ class ModelConfig(Record):
     """In training it also says which word would have been right to claim, where the task knows: a fuller
     lesson than yes or no (phrases with names only)."""
     halting_pace: Annotated[float, Field(gt=0)] = 3.5
-    """It stops by itself once no position moves by more than this / t of its size, t steps from the start;
-    less stops later. The trained weights do not hang on it, so the run id does not either (ignored by
-    peers)."""
+    """It stops by itself once no position moves by more than this / t of its size, t steps from the start,
+    and is still enough in other ways (unroll.py: Convergence); less stops later. The trained weights do not
+    hang on it, so the run id does not either (ignored by peers)."""
     stack: StackConfig | None = None
     """Layers instead of a shared step."""
     act: ActConfig | None = None

@@ -223,7 +223,7 @@ def frontier_all(seed: int = 0) -> RunConfig:
             ),
             core=ADDER,
             tells=True,
-            halting_pace=1.0,  # one for all three; with less patience expressions are cut short
+            halting_pace=1.0,  # one for all three; a larger one would cut expressions short
         ),
         data=DataConfig(
             distribution="lessons",

@@ -56,6 +56,8 @@ class Limits(Record):
     """Characters of an expression."""
     facts: int = Field(default=64, ge=1)
     """Facts about a family."""
+    phrases: int = Field(default=512, ge=1)
+    """Phrases of a question, for a model that reads phrases: each looks at every other."""
 
 
 class AnswerRequest(Record):
@@ -221,6 +223,8 @@ class Served:
         for place, question in enumerate(questions):
             check_size(question, limits)
             encoded = self.reasoner.encode(question, place)
+            if self.reasoner.config.model.perception.kind == "phrases":
+                _check("phrases", len(encoded.tokens), limits.phrases)
             asks.append(
                 Ask(
                     encoded=encoded,
@@ -271,7 +275,8 @@ class Service:
         if name is None:
             fitting = list(self.by_name)
             if len(fitting) > 1 and asked:
-                fitting = self._of_task(task_of(asked[0]).name) or self._of_task("all")
+                tasks = {task_of(question).name for question in asked}
+                fitting = (self._of_task(tasks.pop()) if len(tasks) == 1 else []) or self._of_task("all")
             if len(fitting) != 1:
                 raise UnknownModelError(f"name a 'model': {known}")
             (name,) = fitting

@@ -19,7 +19,6 @@ import numpy as np
 from deepen.shapes import Encoded, Lesson
 from deepen.tasks.family import Family
 from deepen.tasks.graph import Graph
-from deepen.tasks.logic import IDS as SYMBOLS
 from deepen.tasks.logic import Logic
 from deepen.tasks.task import Example, QuestionError, Sampler, Split, Task
 
@@ -72,7 +71,7 @@ class All(Task):
         """As the task whose form the text has: JSON, symbols, or sentences."""
         if text.lstrip().startswith("{"):
             return Graph().parse(text)  # JSON; a family's question can be written so as well
-        return text if set(text) <= {*SYMBOLS, " "} else Family().parse(text)
+        return (Family() if " is " in text else Logic()).parse(text)
 
 
 def task_of(question: Any) -> Task:

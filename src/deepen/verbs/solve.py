@@ -10,7 +10,7 @@ import tyro
 
 from deepen.config import GridConfig, TaskName
 from deepen.console import errors_in_one_line, fail, say
-from deepen.reasoner import load, shipped
+from deepen.reasoner import load
 from deepen.report import sparkline
 from deepen.tasks import examples, get_task
 
@@ -37,11 +37,6 @@ class SolveCommand:
 def solve_verb(arguments: Sequence[str]) -> None:
     with errors_in_one_line("solve"):
         command = tyro.cli(SolveCommand, prog="deepen solve", args=arguments)
-    if command.model is None and command.task not in shipped():
-        fail(
-            f"no checkpoint for '{command.task}' comes with the package: train one with"
-            f" 'deepen train {command.task}' and name it with --model"
-        )
     reasoner = load(command.model or command.task, command.device)
     if reasoner.task.name != command.task:
         fail(f"{command.model} is a model for '{reasoner.task.name}', not for '{command.task}'")
