@@ -17,6 +17,7 @@ from deepen.presets import get_preset
 from deepen.tasks import examples, get_task
 from deepen.tasks.family import TOKENS as FAMILY_TOKENS
 from deepen.tasks.family_samplers import OFFSETS
+from deepen.tasks.graph import START
 from deepen.tasks.logic import TOKENS as LOGIC_TOKENS
 from deepen.tasks.logic import chance_of_true
 from deepen.train import train, training_loss
@@ -178,8 +179,8 @@ def test_what_else_is_asked_about_a_graph_is_true_and_not_harder():
         assert found.encoded.num_asking == len(found.asked) == 16
         drawn = nx.DiGraph(example.question["edges"])
         for place, label, hops in zip(found.asked, found.labels, found.difficulties, strict=True):
-            first, last = (nodes[found.encoded.tokens[place, word]] for word in (0, 5))
-            assert first == example.question["source"]
+            assert found.encoded.tokens[place, 0] == START  # so the source is called
+            first, last = example.question["source"], nodes[found.encoded.tokens[place, 5]]
             assert graph.verify({**example.question, "target": last}) == label
             if label:
                 assert nx.shortest_path_length(drawn, first, last) == hops <= 4
