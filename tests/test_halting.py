@@ -104,7 +104,8 @@ def test_a_model_stops_at_the_pace_of_its_own_config():
     reasoner = deepen.load("logic")
     batch = collate([reasoner.encode("(!(T&F)|(F&T))")], [True])
     hurried, slow = (
-        build(changed(reasoner.config, model__halting_pace=pace).model).eval() for pace in (2.5, 0.25)
+        build(changed(reasoner.config, model__halting_pace=pace).model).eval()
+        for pace in (reasoner.config.model.halting_pace, 0.25)
     )
     steps = []
     for model in (hurried, slow):

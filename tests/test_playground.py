@@ -94,6 +94,18 @@ def test_paste_edges_one_step_too_few_and_enough(browser, address, hops, steps, 
         assert verdict(page) == (label, "true" if label == "yes" else "false")
 
 
+def test_a_model_of_all_tasks_thinks_under_every_tab(browser):
+    with (
+        running([untrained("all"), untrained("logic")]) as (host, port),
+        opened(browser, f"http://{host}:{port}", reduced_motion="reduce") as page,
+    ):
+        for task, names in (("graph", ["all"]), ("logic", ["logic", "all"]), ("family", ["all"])):
+            page.get_by_test_id(f"tab-{task}").click()
+            assert page.get_by_test_id("model").locator("option").all_text_contents() == names
+            page.get_by_test_id("think").click()
+            assert verdict(page)[0] in ("yes", "no")
+
+
 def test_other_tabs_by_keyboard_and_on_a_phone(browser, address):
     phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}
     with opened(browser, address, **phone) as page:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from training import batches_of, is_current, model_of, one_of, parser_of, trained
+from training import batches_of, is_current, model_of, one_of, parser_of, settings_of, trained
 
 from deepen.config import RunConfig, changed
 from deepen.halting import LearnedHalting, fit_head
@@ -27,7 +27,7 @@ from deepen.report import fill_page, save_figure
 from deepen.runs import write_atomically
 from deepen.shapes import State
 from deepen.tasks import Example, examples, get_task
-from deepen.unroll import AnswerConvergence, Convergence, HaltingRule
+from deepen.unroll import AnswerConvergence, HaltingRule
 
 HERE = Path(__file__).parent
 STORED = HERE / "halting.json"
@@ -70,12 +70,6 @@ def way(
     return right, wants
 
 
-def settings(task: str) -> dict[str, float]:
-    """Of the state rule, as the task's preset has it."""
-    rule = Convergence(1, get_preset(task, "frontier").model.halting_pace)
-    return {name: getattr(rule, name) for name in ("pace", "tolerance", "reading", "patience")}
-
-
 def asked_at(task: str, difficulty: int, num: int) -> list[Example]:
     """Test examples of a stream of their own; the page tells how often they were looked at."""
     return examples(task, "certified", difficulty, seed=UNSEEN, num=num)
@@ -108,7 +102,7 @@ def compare(model: Model, config: RunConfig, num: int, watch: Callable[[int], No
     for place, difficulty in enumerate((*inside, *beyond), start=1):
         most = most_at(difficulty)
         rules: dict[str, HaltingRule] = {
-            "state": Convergence(most, config.model.halting_pace),
+            "state": model.halting(most),
             "answer": AnswerConvergence(most, model.read),
             "learned head": LearnedHalting(most, head),
         }
@@ -125,7 +119,7 @@ def compare(model: Model, config: RunConfig, num: int, watch: Callable[[int], No
             found.append(
                 {
                     **about(config, difficulty),
-                    "settings": settings(task) if name == "state" else None,
+                    "settings": settings_of(config) if name == "state" else None,
                     "rule": name,
                     "accuracy": right.gather(1, steps[:, None] - 1).float().mean().item(),
                     "steps": steps.float().mean().item(),
@@ -291,10 +285,11 @@ def main() -> None:
     options = parser.parse_args()
     stored = json.loads(STORED.read_text()) if STORED.exists() else []
     current = [row for row in stored if is_current(row["task"], row["seed"], row["run_id"])]
+    as_now = {task: (None, settings_of(get_preset(task, "frontier"))) for task in DIFFICULTIES}
     rows = [
         row
         for row in current
-        if row["settings"] in (None, settings(row["task"])) and row.get("examples_seed") == UNSEEN
+        if row["settings"] in as_now[row["task"]] and row.get("examples_seed") == UNSEEN
     ]
     whole = {(row["task"], row["seed"]) for row in rows if row["rule"] == "state"}
     rows = [row for row in rows if row["rule"] == "ACT" or (row["task"], row["seed"]) in whole]

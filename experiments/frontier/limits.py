@@ -16,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 import networkx as nx
-from training import one_of, parser_of
+from training import one_of, parser_of, settings_of
 
 from deepen.progress import Bar
 from deepen.reasoner import Reasoner, load
@@ -173,7 +173,7 @@ TOO_LONG_TO_TELL = [f"certified, 12 hops, {num} unreached in-neighbours everywhe
 
 def of_shipped(reasoner: Reasoner) -> dict[str, Any]:
     """What a stored row must agree with, so as to be about the model that is shipped now."""
-    return {"run_id": reasoner.config.run_id, "halting_pace": reasoner.config.model.halting_pace}
+    return {"run_id": reasoner.config.run_id, "settings": settings_of(reasoner.config)}
 
 
 def measured(task: str, name: str, num: int) -> list[dict[str, Any]]:

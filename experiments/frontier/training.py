@@ -3,6 +3,7 @@ among the weights kept here; whether a stored result is one of today's presets."
 
 from argparse import ArgumentParser, ArgumentTypeError, RawTextHelpFormatter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from shutil import copyfile
 
@@ -16,6 +17,7 @@ from deepen.runs import Run, load_model
 from deepen.shapes import Batch
 from deepen.tasks import Example, get_task
 from deepen.train import train
+from deepen.unroll import Convergence
 
 AT_ONCE = 50  # questions in one batch
 
@@ -84,6 +86,15 @@ def batches_of(config: RunConfig, asked: Sequence[Example]) -> Iterator[tuple[ra
         encoded = [encode(task, one.question, config.model.perception) for one in some]
         batch = collate(encoded, [one.label for one in some], whole=True)
         yield range(first, first + len(some)), batch
+
+
+def settings_of(config: RunConfig) -> dict[str, float]:
+    """Of the rule by which a model stops when it is left alone."""
+    return {
+        name: value
+        for name, value in asdict(Convergence(1, config.model.halting_pace)).items()
+        if name != "max_steps"
+    }
 
 
 def is_current(task: str, seed: int, run_id: str) -> bool:
